@@ -1,0 +1,61 @@
+"""The whole way, on sample pictures: python demo.py
+
+Makes them, converts, trains, evaluates on the test split, predicts and exports, each by the
+command that you would type, and fails where the accuracy stays under its target. Called again, it
+goes on from what is there.
+"""
+
+import csv
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+from library.errors import UserError, run
+
+OUT = Path("out/demo")
+PICTURES, DATA = OUT / "pictures", OUT / "data"
+TARGET = 0.95
+
+
+def main() -> None:
+    if not PICTURES.exists():
+        call("sample pictures", f"-m library.sample_data {PICTURES}")
+    for name, more in (("train", "--validation_fraction 0.1"), ("test", "")):
+        if not (DATA / f"{name}.json").exists():
+            names = f"--dataset_dir {PICTURES}/{name} --tfrecord_filename {name}"
+            call(f"convert {name}", f"convert_dataset.py {names} --tfrecord_dir {DATA} {more}")
+
+    files = f"--model_dir {OUT}/current --best_model_dir {OUT}/best"
+    data = f"--train_data {DATA}/train --validation_data {DATA}/validation"
+    call("train", f"run.py train {data} {files} --train_epochs 15 --epochs_between_evals 3")
+    call("evaluate", f"run.py evaluate --test_data {DATA}/test {files} --split test")
+    pictures = " ".join(f"{PICTURES}/test/{name}-0001.jpg" for name in ("bar/bar", "star/star"))
+    pictures += f" {PICTURES}/test/cross/cross-0000.png"
+    call("predict", f"run.py predict {files} --input {pictures} --output {OUT}/predictions.csv")
+    call("export", f"run.py export {files} --export_dir {OUT}/export")
+
+    accuracy = json.loads((OUT / "current/evaluation/metrics.json").read_text())["accuracy"]
+    print(f"\ntest accuracy    {accuracy:.1%}")
+    with open(OUT / "predictions.csv", newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            print(
+                f"prediction       {row['file']}: {row['class']}, {float(row['probability']):.1%}"
+            )
+    print(f"best checkpoint  {OUT / 'best'}")
+    print(f"export           {max((OUT / 'export').iterdir())}")
+    if accuracy < TARGET:
+        raise UserError(f"the test accuracy is under {TARGET:.0%}")
+
+
+def call(title: str, command: str) -> None:
+    """Show a step and its command, and run it."""
+    print(f"\n== {title}\n$ python {command.strip()}", flush=True)
+    status = subprocess.run([sys.executable, *shlex.split(command)]).returncode
+    if status:
+        sys.exit(status)
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,28 @@
+"""The user's mistakes, and what a command line answers to them."""
+
+import sys
+from collections.abc import Callable
+
+
+class UserError(Exception):
+    """A mistake that the user can mend: one line each, without a traceback."""
+
+    def __init__(self, *lines: str):
+        super().__init__("\n".join(lines))
+        self.lines = lines
+
+
+def run(main: Callable[[], None]) -> None:
+    """Run a program's `main` and exit: 0 done, 2 the user's mistake, 130 interrupted.
+
+    Anything else is our mistake, not the user's: it keeps its traceback and exits with 1.
+    """
+    try:
+        main()
+    except UserError as error:
+        for line in error.lines:
+            print(f"error: {line}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt as interrupt:
+        print(f"interrupted{f': {interrupt}' if interrupt.args else ''}", file=sys.stderr)
+        sys.exit(130)

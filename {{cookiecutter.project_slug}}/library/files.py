@@ -1,0 +1,27 @@
+"""Files that are there whole or not at all."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+
+@contextlib.contextmanager
+def replacing(path: str | Path) -> Iterator[Path]:
+    """A temporary name beside `path`, which becomes `path` when the block ends well.
+
+        with replacing("best.json") as temporary:
+            temporary.write_text(...)
+
+    The content is on the disk before the name is, so that not even a power cut leaves half a file
+    under its name. After an error the temporary file is gone, and `path` is as it was.
+    """
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        yield temporary
+        with open(temporary, "r+b") as file:
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)

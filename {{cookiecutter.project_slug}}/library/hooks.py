@@ -1,0 +1,94 @@
+"""What happens beside the training steps: the progress line, and stopping well."""
+
+import signal
+import time
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import tensorflow as tf
+
+SessionRunHook = tf.compat.v1.train.SessionRunHook
+SessionRunArgs = tf.compat.v1.train.SessionRunArgs
+
+
+class ProgressHook(SessionRunHook):
+    """Prints a line every so many steps: step, epoch, loss, examples/s, time left."""
+
+    def __init__(self, loss: str, *, every: int, steps: int, batch_size: int, examples: int):
+        """
+        Args:
+            loss: the name of the scalar to show, as "loss"; fetched only at the steps that print.
+            every: number of steps from line to line.
+            steps: the step at which the run ends.
+            batch_size: examples a step.
+            examples: examples an epoch.
+        """
+        self.loss_name, self.every, self.steps = loss, every, steps
+        self.batch_size, self.examples = batch_size, examples
+
+    def begin(self) -> None:
+        self.loss = tf.compat.v1.get_default_graph().get_tensor_by_name(f"{self.loss_name}:0")
+        self.global_step = tf.compat.v1.train.get_global_step()
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        self.step = int(session.run(self.global_step))
+        self.last_step, self.last_time = self.step, time.monotonic()
+
+    def before_run(self, run_context: Any) -> Any:
+        due = (self.step + 1) % self.every == 0 or self.step + 1 == self.steps
+        return SessionRunArgs(self.loss if due else None)
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        self.step += 1
+        if run_values.results is None:
+            return
+        now = time.monotonic()
+        rate = (self.step - self.last_step) / max(now - self.last_time, 1e-9)
+        left = round((self.steps - self.step) / rate)
+        print(
+            f"step {self.step} of {self.steps}"
+            f"  epoch {self.step * self.batch_size / self.examples:.1f}"
+            f"  loss {float(run_values.results):.4f}"
+            f"  {rate * self.batch_size:,.0f} examples/s"
+            f"  {left // 60}:{left % 60:02} left",
+            flush=True,
+        )
+        self.last_step, self.last_time = self.step, now
+
+
+class GracefulStopHook(SessionRunHook):
+    """Ctrl-C and SIGTERM finish the step, save a checkpoint and raise KeyboardInterrupt.
+
+    A second one ends the process at once. The handlers that were there come back with the end of
+    the training.
+    """
+
+    SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+    def __init__(self, model_dir: str | Path):
+        self.checkpoint = str(Path(model_dir) / "model.ckpt")
+
+    def begin(self) -> None:
+        self.asked = False
+        self.global_step = tf.compat.v1.train.get_global_step()
+        self.before = {number: signal.signal(number, self._ask) for number in self.SIGNALS}
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        self.asked = True
+        self._restore()
+
+    def _restore(self) -> None:
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        if self.asked:
+            session = run_context.session
+            step = int(session.run(self.global_step))
+            saver = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SAVERS)[0]
+            saver.save(session, self.checkpoint, global_step=step)
+            raise KeyboardInterrupt(f"saved at step {step}; the same command goes on from there")
+
+    def end(self, session: Any) -> None:
+        self._restore()

@@ -1,0 +1,81 @@
+"""Files to predict for, and the table of what was predicted."""
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from library.errors import UserError
+from library.files import replacing
+from library.pictures import BadPictureError, files_below, standard_bytes
+
+
+def find_files(inputs: Sequence[str]) -> list[Path]:
+    """The files named, and all files in the folders named, in this order.
+
+    Raises:
+        UserError: one of them does not exist, or there is no file in all of them.
+    """
+    missing = [name for name in inputs if not Path(name).exists()]
+    if missing:
+        raise UserError(*(f"--input: there is no {name}" for name in missing))
+    files: list[Path] = []
+    for path in map(Path, inputs):
+        files += files_below(path) if path.is_dir() else [path]
+    if not files:
+        raise UserError(f"--input: no files in {', '.join(inputs)}")
+    return files
+
+
+class Pictures:
+    """The encoded pictures of files, in order, read as they are asked for.
+
+    A blank picture stands for a file that cannot be used, so that the order holds; `errors` then
+    has the reason.
+    """
+
+    def __init__(self, files: Sequence[Path]):
+        self.files = files
+        self.errors: dict[Path, str] = {}
+
+    def __iter__(self) -> Iterator[bytes]:
+        blank = io.BytesIO()
+        Image.new("RGB", (1, 1)).save(blank, "PNG")
+        for file in self.files:
+            try:
+                yield standard_bytes(file.read_bytes())
+            except (BadPictureError, OSError) as error:
+                self.errors[file] = str(error)
+                yield blank.getvalue()
+
+
+def write_csv(
+    path: str | Path,
+    pictures: Pictures,
+    predictions: Iterator[dict[str, Any]],
+    class_names: Sequence[str],
+) -> None:
+    """Write a row for each file: its name, the class, its probability, and those of all classes.
+
+    Args:
+        path: the CSV file; it appears when it is whole.
+        pictures: the files, and the errors of those that could not be used.
+        predictions: for each of them, `class` (bytes), `probability` and `probabilities` (floats).
+        class_names: in the order of the probabilities.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
+        table = csv.writer(file)
+        names = [f"probability of {name}" for name in class_names]
+        table.writerow(["file", "class", "probability", "error", *names])
+        for name, prediction in zip(pictures.files, predictions, strict=True):
+            if name in pictures.errors:
+                table.writerow([name, "", "", pictures.errors[name], *[""] * len(names)])
+            else:
+                numbers = [f"{value:.9g}" for value in prediction["probabilities"]]
+                row = [prediction["class"].decode(), f"{prediction['probability']:.9g}", ""]
+                table.writerow([name, *row, *numbers])

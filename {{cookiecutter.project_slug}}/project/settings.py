@@ -1,0 +1,123 @@
+"""All that can be set: `Settings` in project.yaml, `Hyperparameters` in hyperparameters.yaml.
+
+A field is an option everywhere: in the YAML file, as a flag of `run.py`, in the code. Its help,
+type, default and range stand here and nowhere else.
+"""
+
+import dataclasses
+
+from library.config import option
+from library.errors import UserError
+
+DATA, FILES, TRAINING, SPEED, LOGGING = "data", "files", "training", "speed", "logging"
+NETWORK, OPTIMIZATION, AUGMENTATION = "network", "optimization", "augmentation"
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """How and where a run happens: the command line, kept in project.yaml."""
+
+    train_data: str = option("data/train", "data set to train on", group=DATA)
+    validation_data: str = option(
+        "data/validation", "data set that chooses the best model", group=DATA
+    )
+    test_data: str = option("data/test", "data set that chooses nothing", group=DATA)
+
+    hyperparameter_file: str = option(
+        "hyperparameters.yaml", "YAML file with sets of hyperparameters", group=FILES
+    )
+    hyperparameter_set: str = option("default", "the set of it to use", group=FILES)
+    model_dir: str = option("out/current", "folder for checkpoints and logs", group=FILES)
+    best_model_dir: str = option("out/best", "folder for the best checkpoint", group=FILES)
+    model: str = option(
+        "best",
+        "checkpoint for evaluate, predict and export: latest, best, or a path",
+        group=FILES,
+    )
+
+    train_batch_size: int = option(32, "examples a training step", group=TRAINING, minimum=1)
+    eval_batch_size: int = option(
+        128, "examples a step of evaluation or prediction", group=TRAINING, minimum=1
+    )
+    train_epochs: float = option(
+        30, "passes over the training data in all, over all starts", group=TRAINING, above=0
+    )
+    epochs_between_evals: float = option(
+        1, "passes from evaluation to evaluation, each with a checkpoint", group=TRAINING, above=0
+    )
+    random_seed: int = option(
+        0, "fixes the order, augmentation, initial weights and dropout", group=TRAINING, minimum=0
+    )
+
+    xla: bool = option(False, "compile the network with XLA", group=SPEED)
+    num_parallel_calls: int = option(
+        -1, "pictures decoded at the same time; -1: as many as pays", group=SPEED, minimum=-1
+    )
+    prefetch_size: int = option(2, "batches made ahead", group=SPEED, minimum=1)
+    prefetch_to_device: str | None = option(
+        None, "device that batches are copied to ahead, as /gpu:0", group=SPEED
+    )
+
+    log_steps: int = option(50, "steps from progress line to line", group=LOGGING, minimum=1)
+    save_summary_steps: int = option(
+        100, "steps from point to point in TensorBoard", group=LOGGING, minimum=1
+    )
+    keep_checkpoint_max: int = option(
+        5, "checkpoints kept in model_dir; 0: all", group=LOGGING, minimum=0
+    )
+
+    def __post_init__(self) -> None:
+        if self.epochs_between_evals > self.train_epochs:
+            raise UserError(
+                f"epochs_between_evals: {self.epochs_between_evals:g} is above train_epochs, "
+                f"{self.train_epochs:g}: there would be no evaluation"
+            )
+        if self.num_parallel_calls == 0:
+            raise UserError("num_parallel_calls: 0 is not -1 or at least 1")
+
+
+@dataclasses.dataclass(frozen=True)
+class Hyperparameters:
+    """What the model is, and how it learns: hyperparameters.yaml."""
+
+    network: str = option("cnn", "the network", group=NETWORK, choices=("cnn",), shaping=True)
+    image_size: int = option(
+        64, "edge of its input, in pixels", group=NETWORK, minimum=16, shaping=True
+    )
+    dropout_rate: float = option(
+        0.3,
+        "share of features dropped before the last layer",
+        group=NETWORK,
+        minimum=0,
+        maximum=0.9,
+    )
+
+    learning_rate: float = option(3e-3, "step size of Adam", group=OPTIMIZATION, above=0)
+    adam_beta1: float = option(
+        0.9, "decay of the mean of gradients", group=OPTIMIZATION, minimum=0, maximum=0.999999
+    )
+    adam_beta2: float = option(
+        0.999, "decay of the mean of their squares", group=OPTIMIZATION, minimum=0, maximum=0.999999
+    )
+    adam_epsilon: float = option(
+        1e-8, "added to the denominator of Adam", group=OPTIMIZATION, above=0
+    )
+    l2_regularization: float = option(
+        1e-5, "weight of half the kernels' squares in the loss", group=OPTIMIZATION, minimum=0
+    )
+    xentropy_label_smoothing: float = option(
+        0.1,
+        "share of the label spread over all classes",
+        group=OPTIMIZATION,
+        minimum=0,
+        maximum=0.9,
+    )
+
+    min_crop_area: float = option(
+        0.8,
+        "smallest share of a picture in a training crop",
+        group=AUGMENTATION,
+        above=0,
+        maximum=1,
+    )
+    random_flip: bool = option(True, "mirror every other training picture", group=AUGMENTATION)

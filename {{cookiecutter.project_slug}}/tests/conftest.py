@@ -1,0 +1,72 @@
+"""What the tests share: small data sets, and the programs run as processes."""
+
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from library import sample_data
+
+ROOT = Path(__file__).parent.parent
+
+
+def run_program(*words: object, cwd: Path, status: int = 0, **environment: str):
+    """Run `python WORDS` as a user would, in a folder; the outcome has stdout and stderr."""
+    paths = {"PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "2"}
+    process = subprocess.run(
+        [sys.executable, ROOT / str(words[0]), *map(str, words[1:])],
+        cwd=cwd,
+        env={**os.environ, **paths, **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert process.returncode == status, process.stdout + process.stderr
+    if status == 2:
+        assert "Traceback" not in process.stderr
+    return process
+
+
+def convert(dataset_dir: Path, folder: Path, name: str, *more: object, status: int = 0):
+    where = ["--tfrecord_filename", name, "--tfrecord_dir", folder]
+    words = ["convert_dataset.py", "--dataset_dir", dataset_dir, *where, *more]
+    return run_program(*words, cwd=folder.parent, status=status)
+
+
+@pytest.fixture(scope="session")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with 6 x 16 pictures in train, and 6 x 4 in test."""
+    folder = tmp_path_factory.mktemp("sample") / "pictures"
+    sample_data.make(folder, per_class={"train": 16, "test": 4})
+    return folder
+
+
+@pytest.fixture(scope="session")
+def data(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the converted sets train (in several shards), validation and test."""
+    folder = tmp_path_factory.mktemp("converted") / "data"
+    convert(pictures / "train", folder, "train", "--validation_fraction", 0.25, "--num_shards", 3)
+    convert(pictures / "test", folder, "test")
+    return folder
+
+
+def encoded(image: Image.Image, form: str = "PNG", **options) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, form, **options)
+    return buffer.getvalue()
+
+
+def decoded(data: bytes) -> np.ndarray:
+    return np.asarray(Image.open(io.BytesIO(data)).convert("RGB"), np.float64)
+
+
+@pytest.fixture
+def picture() -> Image.Image:
+    """RGB, 80 x 60, smooth, with other colours in each corner."""
+    y, x = np.mgrid[0:60, 0:80]
+    return Image.fromarray(np.stack([x * 3, y * 4, 255 - x - y], -1).astype(np.uint8))

@@ -1,0 +1,132 @@
+"""The best checkpoint: kept, ranked, whole at every moment, and found again."""
+
+import contextlib
+import json
+import math
+import os
+
+import pytest
+import tensorflow as tf
+
+from library.errors import UserError
+from library.exporter import BestCheckpointExporter, find_checkpoint, global_step_of
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    """A function that writes a checkpoint of a step; its only variable has the step's value."""
+
+    def write(step: int) -> str:
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            tf.compat.v1.get_variable("w", initializer=float(step))
+            global_step = tf.compat.v1.train.create_global_step()
+            session.run(tf.compat.v1.global_variables_initializer())
+            session.run(global_step.assign(step))
+            path = str(tmp_path / "run" / "model.ckpt")
+            return tf.compat.v1.train.Saver().save(session, path, global_step=step)
+
+    return write
+
+
+@pytest.fixture
+def best(tmp_path):
+    return tmp_path / "best"
+
+
+def export(exporter, path: str, value: float, step: int):
+    return exporter.export(None, "", path, {"loss": value, "global_step": step}, False)
+
+
+def steps_in(folder) -> list[int]:
+    return sorted(int(file.stem.split("-")[1]) for file in folder.glob("model.ckpt-*.index"))
+
+
+def test_the_best_is_kept_and_no_other(checkpoint, best, tmp_path):
+    asset = tmp_path / "names.json"
+    asset.write_text("[]")
+    exporter = BestCheckpointExporter(best, assets=[asset])
+    kept = [export(exporter, checkpoint(s), v, s) for s, v in ((1, 0.5), (2, 0.3), (3, 0.4))]
+    assert [bool(one) for one in kept] == [True, True, False]
+    assert steps_in(best) == [2]
+    assert tf.train.latest_checkpoint(best) == str(best / "model.ckpt-2")
+    assert tf.train.load_variable(str(best / "model.ckpt-2"), "w") == 2.0
+    assert (best / "names.json").read_text() == "[]"
+    record = json.loads((best / "best.json").read_text())
+    assert (record["metric"], record["mode"]) == ("loss", "min")
+    assert (record["value"], record["step"]) == (0.3, 2)
+    assert record["time"].endswith("+00:00")
+    assert not [file for file in best.iterdir() if file.name.endswith(".tmp")]
+
+
+def test_after_a_restart_the_best_is_still_the_best(checkpoint, best):
+    export(BestCheckpointExporter(best), checkpoint(1), 0.3, 1)
+    assert export(BestCheckpointExporter(best), checkpoint(2), 0.4, 2) is None
+    assert steps_in(best) == [1]
+
+
+def test_the_larger_value_wins_where_it_should(checkpoint, best):
+    exporter = BestCheckpointExporter(best, mode="max")
+    for step, value in ((1, 0.3), (2, 0.5), (3, 0.5), (4, 0.4)):
+        export(exporter, checkpoint(step), value, step)
+    assert steps_in(best) == [2], "of equal values, the earlier"
+
+
+def test_not_a_number_never_wins(checkpoint, best):
+    exporter = BestCheckpointExporter(best)
+    assert export(exporter, checkpoint(1), math.nan, 1) is None
+    assert not best.exists()
+    export(exporter, checkpoint(2), 0.5, 2)
+    assert export(exporter, checkpoint(3), math.nan, 3) is None
+    assert steps_in(best) == [2]
+
+
+def test_several_are_kept_when_asked_for(checkpoint, best):
+    exporter = BestCheckpointExporter(best, keep=2)
+    for step, value in ((1, 0.5), (2, 0.3), (3, 0.4), (4, 0.6)):
+        export(exporter, checkpoint(step), value, step)
+    assert steps_in(best) == [2, 3]
+    assert tf.train.latest_checkpoint(best) == str(best / "model.ckpt-2")
+
+
+@pytest.mark.parametrize("renames", range(5))
+def test_a_stop_at_any_moment_leaves_a_whole_best(checkpoint, best, monkeypatch, renames):
+    export(BestCheckpointExporter(best), checkpoint(1), 0.5, 1)
+    new = checkpoint(2)
+    left = iter(range(renames))
+    rename = os.replace
+
+    def stop_after_some(source, target):
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        rename(source, target)
+
+    monkeypatch.setattr(os, "replace", stop_after_some)
+    with contextlib.suppress(KeyboardInterrupt):
+        export(BestCheckpointExporter(best), new, 0.3, 2)
+    found = find_checkpoint("best", model_dir="", best_model_dir=str(best))
+    step = json.loads((best / "best.json").read_text())["step"]
+    assert tf.train.load_variable(found, "w") == global_step_of(found) == step
+
+
+def test_another_metric_in_the_same_folder_is_refused(checkpoint, best):
+    export(BestCheckpointExporter(best), checkpoint(1), 0.5, 1)
+    exporter = BestCheckpointExporter(best, "accuracy", "max")
+    with pytest.raises(ValueError, match="keeps the min of loss, not the max of accuracy"):
+        exporter.export(None, "", "", {"accuracy": 1.0, "global_step": 2}, False)
+    with pytest.raises(ValueError, match="no metric auc; it has loss, global_step"):
+        export(BestCheckpointExporter(best, "auc"), "", 1.0, 2)
+
+
+@pytest.mark.parametrize("model", ["best", "latest", "elsewhere"])
+def test_a_checkpoint_that_is_not_there_is_one_line(tmp_path, model):
+    with pytest.raises(UserError, match="model: there is no") as error:
+        find_checkpoint(model, model_dir=str(tmp_path), best_model_dir=str(tmp_path))
+    assert len(error.value.lines) == 1
+
+
+def test_checkpoints_are_found_by_name_folder_and_path(checkpoint, tmp_path):
+    path = checkpoint(3)
+    for model in ("latest", str(tmp_path / "run"), path):
+        found = find_checkpoint(model, model_dir=str(tmp_path / "run"), best_model_dir="")
+        assert found == path
+    assert global_step_of(path) == 3

@@ -1,0 +1,103 @@
+"""The networks and their layers, in a graph as the Estimator makes it."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from project.networks import NETWORKS, batch_norm, conv, dense, dropout
+from project.settings import Hyperparameters
+
+IMAGES = np.random.default_rng(0).uniform(-1, 1, [8, 32, 32, 3]).astype(np.float32)
+
+
+@pytest.fixture
+def session():
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        yield session
+
+
+def start(session) -> None:
+    session.run(tf.compat.v1.global_variables_initializer())
+
+
+def test_the_choices_are_the_networks():
+    (field,) = (f for f in dataclasses.fields(Hyperparameters) if f.name == "network")
+    assert set(field.metadata["choices"]) == set(NETWORKS)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_network_gives_logits_that_start_small(session, name):
+    logits = NETWORKS[name](
+        tf.constant(IMAGES), num_classes=5, training=True, dropout_rate=0.0, seed=1
+    )
+    start(session)
+    values = session.run(logits)
+    assert values.shape == (8, 5)
+    assert 0 < np.abs(values).max() < 3
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_seed_alone_decides_the_initial_weights(name):
+    def weights(seed: int, extra_ops: int) -> list[np.ndarray]:
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            for _ in range(extra_ops):
+                tf.constant(0)
+            options = {"num_classes": 5, "training": True, "dropout_rate": 0.5, "seed": seed}
+            NETWORKS[name](tf.constant(IMAGES), **options)
+            start(session)
+            return session.run(tf.compat.v1.trainable_variables())
+
+    assert all((a == b).all() for a, b in zip(weights(1, 0), weights(1, 7), strict=True))
+    assert any((a != b).any() for a, b in zip(weights(1, 0), weights(2, 0), strict=True))
+
+
+def test_kernels_have_the_deviation_of_he_and_differ_by_name(session):
+    for scope in ("one", "two"):
+        with tf.compat.v1.variable_scope(scope):
+            conv(tf.zeros([1, 4, 4, 64]), 64, seed=0)
+    start(session)
+    one, two = session.run(tf.compat.v1.trainable_variables())
+    assert np.std(one) == pytest.approx(np.sqrt(2 / (9 * 64)), rel=0.02)
+    assert np.abs(np.corrcoef(one.ravel(), two.ravel())[0, 1]) < 0.02
+
+
+def test_dense_is_an_affine_map(session):
+    with tf.compat.v1.variable_scope("dense"):
+        y = dense(tf.constant([[1.0, 2.0]]), 3, seed=0)
+    start(session)
+    bias, kernel = session.run(
+        [v for name in ("bias", "kernel") for v in tf.compat.v1.global_variables("dense/" + name)]
+    )
+    np.testing.assert_allclose(session.run(y), [[1.0, 2.0]] @ kernel + bias, rtol=1e-6)
+
+
+def test_batch_norm_normalizes_a_batch_and_learns_the_averages(session):
+    x = tf.constant(IMAGES * 5 + 2)
+    with tf.compat.v1.variable_scope("norm"):
+        y = batch_norm(x, training=True)
+    with tf.compat.v1.variable_scope("norm", reuse=True):
+        evaluated = batch_norm(x, training=False)
+    start(session)
+    assert np.abs(session.run(y).mean((0, 1, 2))).max() < 1e-3
+    assert np.abs(session.run(y).std((0, 1, 2)) - 1).max() < 1e-2
+    updates = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)
+    assert len(updates) == 2
+    for _ in range(300):
+        session.run(updates)
+    assert np.abs(session.run(evaluated) - session.run(y)).max() < 1e-2
+
+
+def test_dropout_follows_from_seed_and_step(session):
+    step = tf.compat.v1.train.create_global_step()
+    x = tf.ones([1000])
+    dropped = dropout(x, 0.3, seed=1)
+    start(session)
+    first, again = session.run(dropped), session.run(dropped)
+    session.run(step.assign_add(1))
+    later = session.run(dropped)
+    assert (first == again).all()
+    assert (first != later).any()
+    assert set(np.unique(first.round(5))) == {0, np.float32(1 / 0.7).round(5)}
+    assert (first == 0).mean() == pytest.approx(0.3, abs=0.05)

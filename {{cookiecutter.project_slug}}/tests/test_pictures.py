@@ -1,0 +1,101 @@
+"""Files of pictures: which there are, and what becomes of each."""
+
+import io
+
+import numpy as np
+import pytest
+from conftest import decoded, encoded
+from PIL import Image, ImageOps
+
+from library.pictures import BadPictureError, files_below, standard_bytes, standard_jpeg
+
+
+def jpeg_of(data: bytes, max_edge: int = 384):
+    return standard_jpeg(data, max_edge=max_edge, quality=95)
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L"])
+def test_a_jpeg_that_fits_keeps_its_bytes(picture, mode):
+    data = encoded(picture.convert(mode), "JPEG")
+    jpeg = jpeg_of(data)
+    assert (jpeg.data, jpeg.height, jpeg.width) == (data, 60, 80)
+
+
+@pytest.mark.parametrize("form", ["PNG", "JPEG", "BMP", "WEBP"])
+def test_the_longer_edge_is_scaled_down(picture, form):
+    jpeg = jpeg_of(encoded(picture, form), max_edge=40)
+    assert (jpeg.height, jpeg.width) == (30, 40)
+    assert np.abs(decoded(jpeg.data) - np.asarray(picture.resize((40, 30)))).mean() < 4
+
+
+def test_scaling_averages_and_leaves_no_aliases():
+    fine = Image.fromarray((np.indices((256, 256)).sum(0) % 2 * 255).astype(np.uint8))
+    for image in (fine, fine.convert("P"), fine.convert("1")):
+        assert np.abs(decoded(jpeg_of(encoded(image), max_edge=32).data) - 127.5).max() < 8
+
+
+@pytest.mark.parametrize("orientation", range(2, 9))
+@pytest.mark.parametrize("form", ["JPEG", "PNG"])
+def test_pictures_are_turned_upright(picture, orientation, form):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    data = encoded(picture, form, exif=exif, **({"quality": 95} if form == "JPEG" else {}))
+    upright = np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(data))), np.float64)
+    jpeg = jpeg_of(data)
+    assert (jpeg.height, jpeg.width) == upright.shape[:2]
+    assert np.abs(decoded(jpeg.data) - upright).mean() < 4
+    assert np.abs(decoded(standard_bytes(data)) - upright).max() == 0
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "P"])
+def test_transparent_parts_become_white(mode):
+    image = Image.new("RGBA", (40, 20), (255, 0, 0, 0)).convert(mode)
+    options = {"transparency": image.getpixel((0, 0))} if mode == "P" else {}
+    for data in (
+        jpeg_of(encoded(image, **options)).data,
+        standard_bytes(encoded(image, **options)),
+    ):
+        assert decoded(data).min() > 250
+
+
+def test_16_bits_of_gray_keep_their_brightness():
+    image = Image.fromarray(np.full((20, 20), 32768, np.uint16))
+    assert np.abs(decoded(jpeg_of(encoded(image)).data) - 128).max() < 3
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lambda data: b"", "empty file"),
+        (lambda data: b"not a picture at all", "not a picture"),
+        (lambda data: data[: len(data) // 2], "broken picture"),
+    ],
+)
+@pytest.mark.parametrize("form", ["JPEG", "PNG"])
+def test_what_cannot_be_used_has_a_reason(picture, form, damage, reason):
+    data = damage(encoded(picture, form))
+    for use in (jpeg_of, standard_bytes):
+        with pytest.raises(BadPictureError, match=reason):
+            use(data)
+
+
+@pytest.mark.parametrize("form", ["JPEG", "PNG"])
+def test_plain_pictures_keep_their_bytes_for_a_prediction(picture, form):
+    data = encoded(picture, form)
+    assert standard_bytes(data) == data
+
+
+def test_hidden_files_are_left_out(tmp_path):
+    for name in (
+        "b/2.png",
+        "b/1.png",
+        "a.png",
+        ".hidden.png",
+        ".git/x",
+        "__MACOSX/y",
+        "b/Thumbs.db",
+    ):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    names = [path.relative_to(tmp_path).as_posix() for path in files_below(tmp_path)]
+    assert names == ["a.png", "b/1.png", "b/2.png"]
