@@ -18,7 +18,7 @@ class ProgressHook(SessionRunHook):
     def __init__(self, loss: str, *, every: int, steps: int, batch_size: int, examples: int):
         """
         Args:
-            loss: the name of the scalar to show, as "loss"; fetched only at the steps that print.
+            loss: the name of the scalar to show; fetched only at the steps that print.
             every: number of steps from line to line.
             steps: the step at which the run ends.
             batch_size: examples a step.

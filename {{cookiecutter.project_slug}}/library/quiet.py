@@ -10,6 +10,8 @@ from collections.abc import Iterator
 LOG_LINE = re.compile(r"[IWE]\d{4} |\d{4}-\d\d-\d\d .*: [IWE] |WARNING: All log messages before")
 """A line of TensorFlow's C++ log, of 2.21 and of 2.15."""
 
+NVIDIA_DRIVER = "/proc/driver/nvidia"
+
 
 @contextlib.contextmanager
 def quiet_import() -> Iterator[None]:
@@ -28,6 +30,9 @@ def quiet_import() -> Iterator[None]:
         os.dup2(log.fileno(), 2)
         try:
             yield
+            if "tensorflow" in sys.modules and not os.path.exists(NVIDIA_DRIVER):
+                # The first look for a GPU logs an error where there is no driver.
+                sys.modules["tensorflow"].config.list_physical_devices()
         finally:
             sys.stderr.flush()
             os.dup2(stderr, 2)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -39,13 +40,17 @@ def train(settings: Settings, hyperparameters: Hyperparameters) -> None:
     if step >= steps:
         print(f"already trained to step {step} of {steps}; a larger train_epochs goes on")
         return
-    print(f"training from step {step} to {steps}: {card.num_examples} examples an epoch")
+    gpus = len(tf.config.list_physical_devices("GPU"))
+    print(
+        f"training from step {step} to {steps} on {f'{gpus} GPU' if gpus else 'the CPU'}: "
+        f"{card.num_examples} examples an epoch"
+    )
 
     exporter = BestCheckpointExporter(
         settings.best_model_dir, assets=[model.save(settings.model_dir)]
     )
     progress = ProgressHook(
-        "loss",
+        "batch_loss",
         every=settings.log_steps,
         steps=steps,
         batch_size=settings.train_batch_size,
@@ -168,7 +173,7 @@ def _estimator(
     config = RunConfig(
         model_dir=settings.model_dir,
         tf_random_seed=settings.random_seed,
-        save_checkpoints_steps=max(1, int(settings.epochs_between_evals * steps_per_epoch)),
+        save_checkpoints_steps=math.ceil(settings.epochs_between_evals * steps_per_epoch),
         keep_checkpoint_max=settings.keep_checkpoint_max,
         save_summary_steps=settings.save_summary_steps,
     )

@@ -59,7 +59,7 @@ def model_fn(
         metrics = _metrics(logits, predicted, labels)
         return EstimatorSpec(mode, loss=every_loss, eval_metric_ops=metrics)
 
-    loss = tf.reduce_mean(losses, name="loss")
+    loss = tf.reduce_mean(losses, name="batch_loss")  # `loss` is the name of its summary
     accuracy = tf.reduce_mean(tf.cast(tf.equal(predicted, labels), tf.float32))
     tf.compat.v1.summary.scalar("accuracy", accuracy)
     optimizer = tf.compat.v1.train.AdamOptimizer(

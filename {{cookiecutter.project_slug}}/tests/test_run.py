@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 import shutil
 import signal
 import subprocess
@@ -53,7 +54,7 @@ def test_training_evaluates_on_schedule_and_keeps_the_best(trained):
     ]
     card = json.loads((trained / "data/train.json").read_text())
     examples = sum(shard["examples"] for shard in card["shards"])
-    every, last = int(2 * examples / 16), int(4 * examples / 16)
+    every, last = math.ceil(2 * examples / 16), int(4 * examples / 16)
     assert sorted(set(steps)) == sorted({every, last})
     assert latest_step(trained) == last
     best = json.loads((trained / "out/best/best.json").read_text())

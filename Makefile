@@ -1,0 +1,34 @@
+# Each line also works typed by hand. Nothing is needed but Python 3.10 to 3.13 and make.
+PYTHON ?= python3
+VENV = .venv
+BIN = $(CURDIR)/$(VENV)/bin
+TEMPLATE = {{cookiecutter.project_slug}}
+PROJECT = build/my-tensorflow-project
+# What runs in place leaves no caches in the template.
+export PYTHONDONTWRITEBYTECODE = 1
+export RUFF_NO_CACHE = true
+
+.PHONY: demo test matrix lint
+
+demo: $(VENV)/installed  ## from nothing to a trained, evaluated, exported classifier
+	$(BIN)/cookiecutter --no-input --default-config --overwrite-if-exists --output-dir build .
+	cd $(PROJECT) && $(BIN)/python demo.py
+
+test: lint  ## the tests in place, then those of the template
+	cd "$(TEMPLATE)" && $(BIN)/python -m pytest -p no:cacheprovider
+	$(BIN)/python -m pytest -p no:cacheprovider
+
+matrix: $(VENV)/installed  ## the oldest and the newest TensorFlow, each with its Pythons
+	$(BIN)/python tests/matrix.py build/matrix
+
+lint: $(VENV)/installed  ## the linter
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+# One environment for the template and what it renders: the project is rendered, then installed.
+$(VENV)/installed: pyproject.toml $(TEMPLATE)/pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet -e .[dev]
+	$(BIN)/cookiecutter --no-input --default-config --overwrite-if-exists --output-dir build .
+	$(BIN)/python -m pip install --quiet -e ./$(PROJECT)[dev]
+	touch $@

@@ -1,0 +1,129 @@
+"""What the template renders, for every answer, and which answers it refuses."""
+
+import itertools
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from conftest import TEMPLATE
+from cookiecutter.exceptions import FailedHookException
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+CHOICES = {
+    name: choices
+    for name, choices in json.loads((TEMPLATE / "cookiecutter.json").read_text()).items()
+    if isinstance(choices, list) and not name.startswith("_")
+}
+LICENSES = {
+    "MIT": "MIT License",
+    "Apache-2.0": "Apache License",
+    "BSD-3-Clause": "BSD 3-Clause License",
+    "Proprietary": "All rights reserved",
+}
+
+
+def texts(project: Path) -> dict[str, str]:
+    return {
+        path.relative_to(project).as_posix(): path.read_text(encoding="utf-8")
+        for path in project.rglob("*")
+        if path.is_file()
+    }
+
+
+def toml(project: Path) -> dict:
+    return tomllib.loads((project / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("answers", itertools.product(*CHOICES.values()), ids="-".join)
+def test_every_choice_renders_whole(render, answers):
+    answers = dict(zip(CHOICES, answers, strict=True))
+    project = render(author_name="Ada Lovelace", **answers)
+    for name, text in texts(project).items():
+        text = re.sub(r"\$\{\{.*?\}\}", "", text)  # GitHub's own
+        assert not re.search(r"\{\{|\}\}|\{%|%\}|cookiecutter", text, re.IGNORECASE), name
+    license_text = (project / "LICENSE").read_text()
+    assert LICENSES[answers["license"]] in license_text
+    assert "Ada Lovelace" in license_text
+    assert not [
+        text
+        for word, text in LICENSES.items()
+        if word != answers["license"] and text in license_text
+    ]
+    described = toml(project)["project"]
+    assert described["license"].removeprefix("LicenseRef-") == answers["license"]
+    tensorflow = next(need for need in described["dependencies"] if need.startswith("tensorflow"))
+    assert ("[and-cuda]" in tensorflow) == (answers["accelerator"] == "gpu")
+    assert not [path for path in project.rglob("*") if "cache" in path.name]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['a "b" c', "it's", "back\\slash", "ünïcödé 图", "emoji 🎉", "# no comment: {x} [y]", "a\tb"],
+)
+def test_odd_names_render_to_valid_files(render, text):
+    project = render(project_name=text, project_slug="odd", description=text, author_name=text)
+    plain = " ".join(text.split())
+    described = toml(project)["project"]
+    assert described["description"] == plain
+    assert described["authors"] == [{"name": plain}]
+    for path in project.rglob("*.y*ml"):
+        assert yaml.safe_load(path.read_text(encoding="utf-8"))
+    for path in project.rglob("*.py"):
+        compile(path.read_text(encoding="utf-8"), path, "exec")
+    assert text in (project / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("slug", ["a", "A9", "my-project", "my_project", "con1", "3d"])
+def test_good_slugs_are_taken(render, slug):
+    assert render(project_slug=slug).name == slug
+
+
+BAD_SLUGS = ["", " ", "a b", ".", "..", ".hidden", "-dash", "a-", "../up", "a/b", "/abs", "a\\b"]
+BAD_SLUGS += ["c:", "con", "NUL", "com1", "ä", "a.b", "a\n", "$(ls)", "~"]
+
+
+@pytest.mark.parametrize("slug", BAD_SLUGS)
+def test_bad_slugs_are_refused_before_anything_is_written(render, tmp_path, slug):
+    with pytest.raises(FailedHookException, match=r"^project_slug: .*\.$"):
+        render(project_slug=slug)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_bad_slug_is_one_line_at_the_terminal(tmp_path):
+    process = subprocess.run(
+        [sys.executable, "-m", "cookiecutter", "--no-input", "--default-config", TEMPLATE]
+        + ["project_slug=../up"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert process.returncode == 1
+    assert process.stdout + process.stderr == (
+        "project_slug: '../up' is not a name of letters (a to z), digits, - and _ "
+        "that begins and ends with a letter or digit.\n"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_name_makes_its_slug(render):
+    assert render(project_name="Größe der Fische, 2. Versuch").name == "grosse-der-fische-2-versuch"
+
+
+def test_python_files_are_rendered_as_they_are(render):
+    project = render()
+    source = TEMPLATE / "{{cookiecutter.project_slug}}"
+    for path in source.rglob("*.py"):
+        assert (project / path.relative_to(source)).read_bytes() == path.read_bytes()
+
+
+def test_nothing_in_library_imports_from_project(render):
+    for path in (render() / "library").rglob("*.py"):
+        assert not re.search(r"^\s*(from|import) project", path.read_text(), re.MULTILINE), path

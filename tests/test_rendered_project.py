@@ -1,0 +1,42 @@
+"""The rendered project as its user has it: clean, tested, and trained from the first minute."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+def python(*words: str, cwd: Path) -> str:
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "RUFF_NO_CACHE": "true"}
+    process = subprocess.run(
+        [sys.executable, *words], cwd=cwd, env=environment, capture_output=True, text=True
+    )
+    assert process.returncode == 0, process.stdout + process.stderr
+    return process.stdout
+
+
+@pytest.mark.parametrize("command", ["check", "format --check"])
+def test_the_linter_finds_nothing(render, command):
+    python("-m", "ruff", *command.split(), cwd=render())
+
+
+def test_its_own_tests_pass(render):
+    assert " passed" in python("-m", "pytest", "-p", "no:cacheprovider", cwd=render())
+
+
+def test_the_demo_reaches_its_target_and_is_quick_when_called_again(render):
+    project = render()
+    printed = python("demo.py", cwd=project)
+    steps = [line for line in printed.splitlines() if line.startswith("== ")]
+    assert [step[3:] for step in steps] == [
+        *["sample pictures", "convert train", "convert test"],
+        *["train", "evaluate", "predict", "export"],
+    ]
+    end = [line.split("  ", 1)[0] for line in printed.splitlines()[-6:]]
+    assert end == ["test accuracy", *["prediction"] * 3, "best checkpoint", "export"]
+    again = python("demo.py", cwd=project)
+    assert "already trained to step" in again
+    assert "== convert" not in again
+    assert again.splitlines()[-6:-1] == printed.splitlines()[-6:-1]
