@@ -13,6 +13,7 @@ import dataclasses
 import hashlib
 import os
 import random
+import re
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
@@ -24,6 +25,7 @@ from tqdm import tqdm
 
 from library.config import REQUIRED, Parser, option, resolve
 from library.errors import UserError, run
+from library.files import replacing
 from library.pictures import BadPictureError, files_below, is_junk, standard_jpeg
 from library.quiet import quiet_import
 
@@ -78,25 +80,33 @@ def convert(options: Options) -> None:
     Raises:
         UserError: the input cannot be used, or the output is there already.
     """
+    if not re.fullmatch(r"\w[\w.-]*", options.tfrecord_filename):
+        raise UserError(
+            f"tfrecord_filename: {options.tfrecord_filename} is not a name of letters, digits, "
+            "., - and _; the folder is tfrecord_dir"
+        )
     classes, pictures = find_pictures(Path(options.dataset_dir))
     sets = split(pictures, options)
     folder = Path(options.tfrecord_dir)
     old = [path for name in sets for path in files_of(folder, name)]
     if old and not options.overwrite:
         raise UserError(f"tfrecord_filename: {old[0]} is there already: use --overwrite to replace")
+    report = folder / f"{options.tfrecord_filename}.rejected.csv"
 
     partial = folder / f".{options.tfrecord_filename}.partial"
     shutil.rmtree(partial, ignore_errors=True)  # of a conversion that was killed
     partial.mkdir(parents=True)
     try:
         cards, rejected = write_sets(partial, sets, classes, options)
+        report.unlink(missing_ok=True)  # of an earlier conversion
         if rejected:
-            report = f"{options.tfrecord_filename}.rejected.csv"
-            with open(partial / report, "w", newline="", encoding="utf-8") as file:
+            with (
+                replacing(report) as temporary,
+                open(temporary, "w", newline="", encoding="utf-8") as file,
+            ):
                 csv.writer(file).writerows([("file", "reason"), *rejected])
-            if len(rejected) > options.max_rejected * len(pictures):
-                os.replace(partial / report, folder / report)
-                raise UserError(too_many(rejected, len(pictures), options, folder / report))
+        if len(rejected) > options.max_rejected * len(pictures):
+            raise UserError(too_many(rejected, len(pictures), options, report))
         for path in old:
             path.unlink()
         for path in sorted(partial.iterdir(), key=lambda path: path.suffix == ".json"):
@@ -106,7 +116,7 @@ def convert(options: Options) -> None:
     for name, card in cards.items():
         print(f"{folder / name}: {card.num_examples} pictures of {len(classes)} classes")
     if rejected:
-        print(f"{len(rejected)} files could not be used: see {folder / report}")
+        print(f"{len(rejected)} files could not be used: see {report}")
 
 
 def find_pictures(dataset_dir: Path) -> tuple[list[str], list[Picture]]:
@@ -143,8 +153,11 @@ def split(pictures: list[Picture], options: Options) -> dict[str, list[Picture]]
         raise UserError(f"tfrecord_filename: {VALIDATION} is the name of the second set")
     sets: dict[str, list[Picture]] = {name: [], VALIDATION: []}
     for picture in pictures:
-        content = hashlib.sha256(picture.path.read_bytes()).digest()
-        lot = int.from_bytes(content[:8], "big") / 2**64
+        try:
+            content = picture.path.read_bytes()
+        except OSError:
+            content = b""  # it will be rejected
+        lot = int.from_bytes(hashlib.sha256(content).digest()[:8], "big") / 2**64
         sets[VALIDATION if lot < fraction else name].append(picture)
     for name, members in sets.items():
         if not members:
@@ -157,7 +170,7 @@ def split(pictures: list[Picture], options: Options) -> dict[str, list[Picture]]
 
 def files_of(folder: Path, name: str) -> list[Path]:
     """The files of a data set, if it is there; its card first."""
-    files = [folder / f"{name}.{suffix}" for suffix in ("json", "index", "rejected.csv")]
+    files = [folder / f"{name}.{suffix}" for suffix in ("json", "index")]
     shards = sorted(folder.glob(f"{name}-?????-of-?????.tfrecord"))
     return [file for file in files if file.exists()] + shards
 

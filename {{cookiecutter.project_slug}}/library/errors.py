@@ -23,6 +23,9 @@ def run(main: Callable[[], None]) -> None:
         for line in error.lines:
             print(f"error: {line}", file=sys.stderr)
         sys.exit(2)
+    except (PermissionError, FileExistsError, NotADirectoryError, IsADirectoryError) as error:
+        print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
+        sys.exit(2)
     except KeyboardInterrupt as interrupt:
         print(f"interrupted{f': {interrupt}' if interrupt.args else ''}", file=sys.stderr)
         sys.exit(130)

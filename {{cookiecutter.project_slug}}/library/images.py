@@ -82,10 +82,11 @@ def random_crop(
     Returns:
         float32 [image_size, image_size, 3] in [-1, 1].
     """
+    crop_seed, flip_seed = tf.unstack(tf.random.experimental.stateless_split(seed, 2))
     begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
         tf.image.extract_jpeg_shape(encoded),
         bounding_boxes=tf.constant([[[0.0, 0.0, 1.0, 1.0]]]),
-        seed=seed,
+        seed=crop_seed,
         min_object_covered=0.0,
         aspect_ratio_range=ASPECT_RATIOS,
         area_range=(min_area, 1.0),
@@ -94,7 +95,7 @@ def random_crop(
     image = tf.image.decode_and_crop_jpeg(encoded, window, channels=3)
     image = _resize(image, image_size, image_size)
     if flip:
-        image = tf.image.stateless_random_flip_left_right(image, seed)
+        image = tf.image.stateless_random_flip_left_right(image, flip_seed)
     return _to_network(image, image_size)
 
 

@@ -20,6 +20,7 @@ from library.estimator import (
 from library.exporter import BestCheckpointExporter, find_checkpoint, global_step_of, read_best
 from library.files import replacing
 from library.hooks import GracefulStopHook, ProgressHook
+from library.model_card import FILE as MODEL_FILE
 from library.model_card import ModelCard
 from library.predictions import Pictures, find_files, write_csv
 from library.tfrecord import Card
@@ -35,6 +36,11 @@ def train(settings: Settings, hyperparameters: Hyperparameters) -> None:
     latest = tf.train.latest_checkpoint(settings.model_dir)
     if latest:
         model.must_equal(ModelCard.load(settings.model_dir), settings.model_dir)
+    elif read_best(settings.best_model_dir):
+        raise UserError(
+            f"best_model_dir: {settings.best_model_dir} holds the best model of another run, since "
+            f"{settings.model_dir} has no checkpoint: take another folder, or delete it"
+        )
     step = global_step_of(latest) if latest else 0
     steps = max(1, int(settings.train_epochs * steps_per_epoch))
     if step >= steps:
@@ -122,9 +128,11 @@ def export(settings: Settings, hyperparameters: Hyperparameters, *, export_dir: 
     """Write `model` as a SavedModel, in a folder of its own below `export_dir`."""
     checkpoint, model = _trained_model(settings, hyperparameters)
     path = _estimator(settings, hyperparameters, model).export_saved_model(
-        export_dir, lambda: serving_input(hyperparameters), checkpoint_path=checkpoint
+        export_dir,
+        lambda: serving_input(hyperparameters),
+        checkpoint_path=checkpoint,
+        assets_extra={MODEL_FILE: os.path.join(os.path.dirname(checkpoint), MODEL_FILE)},
     )
-    model.save(Path(path.decode()) / "assets.extra")
     print(f"exported to {path.decode()}")
 
 

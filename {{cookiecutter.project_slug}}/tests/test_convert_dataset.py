@@ -106,14 +106,17 @@ def test_broken_pictures_are_listed(pictures, tmp_path):
     assert "max_rejected: 2 of 26 files could not be used" in process.stderr
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["test.rejected.csv"]
 
-    process = convert(
-        tmp_path / "in", tmp_path / "out", "test", "--max_rejected", 0.1, "--overwrite"
-    )
+    process = convert(tmp_path / "in", tmp_path / "out", "test", "--max_rejected", 0.1)
     assert "24 pictures of 6 classes" in process.stdout
     with open(tmp_path / "out" / "test.rejected.csv", newline="") as file:
         rows = {row["file"]: row["reason"] for row in csv.DictReader(file)}
     assert rows[str(tmp_path / "in" / "bar" / "notes.txt")] == "not a picture"
     assert rows[str(broken)].startswith("broken picture: ")
+
+    for path in (broken, tmp_path / "in" / "bar" / "notes.txt"):
+        path.unlink()
+    convert(tmp_path / "in", tmp_path / "out", "test", "--overwrite")
+    assert not (tmp_path / "out" / "test.rejected.csv").exists(), "it was of the earlier one"
 
 
 def test_a_finished_set_is_replaced_only_when_asked_for(pictures, tmp_path):
@@ -165,6 +168,7 @@ def test_a_conversion_that_is_stopped_leaves_nothing_that_looks_finished(tmp_pat
         (lambda f: None, [], "dataset_dir: in is not a folder"),
         (lambda f: f.mkdir(), [], "dataset_dir: in has no folders: one for each class is needed"),
         (lambda f: (f / "cat").mkdir(parents=True), [], "dataset_dir: the folders in in hold no"),
+        (lambda f: None, ["--tfrecord_filename", "a/b"], "tfrecord_filename: a/b is not a name of"),
         (lambda f: None, ["--validation_fraction", "1"], "validation_fraction: 1 is not a number"),
         (lambda f: None, ["--max_edges", "9"], "unknown argument --max_edges (did you mean --max_"),
         (lambda f: None, ["--num_shards", "none"], "num_shards: none is not a whole number"),

@@ -200,6 +200,23 @@ def test_a_model_that_does_not_fit_is_refused(trained, tmp_path, pictures):
     assert process.stderr == "error: --input: there is no no\n"
 
 
+def test_the_best_of_another_run_is_not_mixed_up_with_this_one(trained):
+    words = [*SHORT, "--model_dir", "out/other"]
+    process = run_program("run.py", *words, cwd=trained, status=2)
+    assert "best_model_dir: out/best holds the best model of another run" in process.stderr
+    assert not (trained / "out/other").exists()
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(fresh):
+    process = run_program("run.py", "--model_dir", "project.yaml/x", cwd=fresh, status=2)
+    assert process.stderr == "error: project.yaml/x: Not a directory\n"
+
+
+def test_a_set_for_a_gpu_works_without_one(fresh):
+    words = [*SHORT, "--config_set", "gtx1080ti", "--train_batch_size", 16]
+    assert "best model: loss" in run_program("run.py", *words, cwd=fresh).stdout
+
+
 def test_print_config_tells_where_each_value_came_from(fresh):
     words = ["--config_set", "gtx1080ti", "--learning_rate", "1e-4", "--print_config"]
     lines = run_program("run.py", *words, cwd=fresh).stdout.splitlines()
