@@ -19,7 +19,7 @@ def render(tmp_path: Path) -> Callable[..., Path]:
             no_input=True,
             default_config=True,
             extra_context=answers,
-            output_dir=str(tmp_path / "rendered"),
+            output_dir=str(tmp_path / f"rendered{len(list(tmp_path.iterdir()))}"),
         )
         return Path(folder)
 

@@ -1,10 +1,11 @@
 """Convert a folder per class of pictures into TFRecord shards, an index and a card.
 
-python convert_dataset.py --dataset_dir photos/train --tfrecord_filename train \\
-    --tfrecord_dir data --validation_fraction 0.1
+python convert_dataset.py --dataset_dir photos/train --tfrecord_dir data \\
+    --tfrecord_filename train --validation_fraction 0.1
 
-The folders' names are the names of the classes. Pictures are JPEG, PNG, or whatever else Pillow
-reads; files that cannot be used are listed, with the reason, in <name>.rejected.csv.
+The folders' names are the names of the classes. Pictures are JPEG, PNG, or
+whatever else Pillow reads; files that cannot be used are listed, with the
+reason, in <name>.rejected.csv.
 """
 
 import collections
@@ -23,9 +24,10 @@ from typing import Any
 
 from tqdm import tqdm
 
-from library.config import REQUIRED, Parser, option, resolve
+from library.config import Parser
 from library.errors import UserError, run
 from library.files import replacing
+from library.options import REQUIRED, option
 from library.pictures import BadPictureError, files_below, is_junk, standard_jpeg
 from library.quiet import quiet_import
 
@@ -45,9 +47,9 @@ class Options:
     )
     jpeg_quality: int = option(95, "of pictures that are encoded", minimum=1, maximum=100)
     num_shards: int | None = option(
-        None, f"files to write (default: one for {PICTURES_PER_SHARD} pictures)", minimum=1
+        None, f"files to write; null: one for {PICTURES_PER_SHARD} pictures", minimum=1
     )
-    num_workers: int | None = option(None, "threads (default: one for each core)", minimum=1)
+    num_workers: int | None = option(None, "threads; null: one for each core", minimum=1)
     random_seed: int = option(0, "fixes the order of the pictures in the shards", minimum=0)
     validation_fraction: float = option(
         0.0, f"share of the pictures for a second set, {VALIDATION}", minimum=0, maximum=0.9
@@ -67,9 +69,11 @@ class Picture:
 
 
 def main() -> None:
-    parser = Parser(__doc__)
-    parser.add_fields(Options)
-    convert(resolve(Options, parser.parse(sys.argv[1:])).options)
+    parser = Parser(__doc__, Options)
+    parser.parse(sys.argv[1:])
+    resolved = parser.resolve(Options)
+    parser.raise_errors()
+    convert(resolved.options)
 
 
 def convert(options: Options) -> None:
@@ -88,9 +92,9 @@ def convert(options: Options) -> None:
     classes, pictures = find_pictures(Path(options.dataset_dir))
     sets = split(pictures, options)
     folder = Path(options.tfrecord_dir)
-    old = [path for name in sets for path in files_of(folder, name)]
-    if old and not options.overwrite:
-        raise UserError(f"tfrecord_filename: {old[0]} is there already: use --overwrite to replace")
+    for card in (folder / f"{name}.json" for name in sets):
+        if card.exists() and not options.overwrite:
+            raise UserError(f"tfrecord_filename: {card} is there already: --overwrite replaces it")
     report = folder / f"{options.tfrecord_filename}.rejected.csv"
 
     partial = folder / f".{options.tfrecord_filename}.partial"
@@ -107,10 +111,10 @@ def convert(options: Options) -> None:
                 csv.writer(file).writerows([("file", "reason"), *rejected])
         if len(rejected) > options.max_rejected * len(pictures):
             raise UserError(too_many(rejected, len(pictures), options, report))
-        for path in old:
+        for path in [path for name in sets for path in files_of(folder, name)]:
             path.unlink()
         for path in sorted(partial.iterdir(), key=lambda path: path.suffix == ".json"):
-            os.replace(path, folder / path.name)  # the cards last: no card, no data set
+            os.replace(path, folder / path.name)  # the cards last
     finally:
         shutil.rmtree(partial)
     for name, card in cards.items():
@@ -169,7 +173,7 @@ def split(pictures: list[Picture], options: Options) -> dict[str, list[Picture]]
 
 
 def files_of(folder: Path, name: str) -> list[Path]:
-    """The files of a data set, if it is there; its card first."""
+    """The files of a data set that are there; its card first: no card, no data set."""
     files = [folder / f"{name}.{suffix}" for suffix in ("json", "index")]
     shards = sorted(folder.glob(f"{name}-?????-of-?????.tfrecord"))
     return [file for file in files if file.exists()] + shards

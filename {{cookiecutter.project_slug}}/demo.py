@@ -37,16 +37,15 @@ def main() -> None:
     call("export", f"run.py export {files} --export_dir {OUT}/export")
 
     accuracy = json.loads((OUT / "current/evaluation/metrics.json").read_text())["accuracy"]
-    print(f"\ntest accuracy    {accuracy:.1%}")
+    print(f"\ntest accuracy    {100 * accuracy:.1f} %")
     with open(OUT / "predictions.csv", newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
-            print(
-                f"prediction       {row['file']}: {row['class']}, {float(row['probability']):.1%}"
-            )
+            percent = 100 * float(row["probability"])
+            print(f"prediction       {row['file']}: {row['class']}, {percent:.1f} %")
     print(f"best checkpoint  {OUT / 'best'}")
     print(f"export           {max((OUT / 'export').iterdir())}")
     if accuracy < TARGET:
-        raise UserError(f"the test accuracy is under {TARGET:.0%}")
+        raise UserError(f"the test accuracy is under {100 * TARGET:.0f} %")
 
 
 def call(title: str, command: str) -> None:

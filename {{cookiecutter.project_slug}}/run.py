@@ -1,18 +1,19 @@
 """Train, evaluate, predict with and export the model of this project.
 
-python run.py                                      train, or go on where training stopped
-python run.py --config_set gtx1080ti               with another set of project.yaml
-python run.py --learning_rate 1e-4                 with another value of one option
-python run.py evaluate --model best --split test   print the metrics, and write them
-python run.py predict --input FILE_OR_DIR ...      write predictions.csv
-python run.py export --export_dir export           write a SavedModel that takes encoded pictures
+python run.py                                 train, or go on where it stopped
+python run.py --config_set gtx1080ti          with another set of project.yaml
+python run.py --learning_rate 1e-4            with another value of an option
+python run.py evaluate --split test           print and write the metrics
+python run.py predict --input FILE_OR_DIR ... write predictions.csv
+python run.py export --export_dir DIR         write a SavedModel
 """
 
 import sys
+from pathlib import Path
 from typing import Any
 
-from library.config import Parser, did_you_mean, resolve
-from library.errors import UserError, run
+from library.config import Parser, Resolved
+from library.errors import run
 from library.quiet import quiet_import
 from project.settings import Hyperparameters, Settings
 
@@ -28,12 +29,11 @@ SPLITS = ("train", "validation", "test")
 
 
 def main() -> None:
-    arguments = parse_command_line()
-    settings = resolve(Settings, arguments, arguments["project_file"], arguments["config_set"])
-    file, name = settings.options.hyperparameter_file, settings.options.hyperparameter_set
-    hyperparameters = resolve(Hyperparameters, arguments, file, name)
+    arguments, settings, hyperparameters = parse_command_line()
     if arguments["print_config"]:
-        print(f"# project.yaml\n{settings}\n\n# hyperparameters.yaml\n{hyperparameters}")
+        name = settings.options.hyperparameter_set
+        print(f"# {arguments['project_file']}\n{settings.as_yaml(arguments['config_set'])}\n---")
+        print(f"# {settings.options.hyperparameter_file}\n{hyperparameters.as_yaml(name)}")
         return
 
     # TensorFlow takes seconds to import: not before the command line is known to be right.
@@ -53,33 +53,34 @@ def main() -> None:
             commands.export(*options, export_dir=arguments["export_dir"] or "export")
 
 
-def parse_command_line() -> dict[str, Any]:
-    """The flags that are given, by name, and the command; UserError for what does not fit."""
-    parser = Parser(__doc__)
+def parse_command_line() -> tuple[dict[str, Any], Resolved, Resolved]:
+    """Command line and YAML files -> arguments, settings, hyperparameters; or all mistakes."""
+    parser = Parser(__doc__, Settings, Hyperparameters, root=Path(__file__).parent)
     parser.add_argument("command", nargs="?", default="train", help=" | ".join(FLAGS_OF))
-    parser.add_argument("--config_set", default="default", help="the set of project.yaml to use")
-    parser.add_argument("--project_file", default="project.yaml", help="the file of these sets")
+    parser.add_argument("--config_set", default="default", metavar="NAME", help="set of options")
+    parser.add_argument("--project_file", default="project.yaml", metavar="FILE", help="its file")
     parser.add_argument("--print_config", action="store_true", help="show all values, and stop")
-    parser.add_argument("--split", help="evaluate: train, validation or test (default: test)")
-    parser.add_argument("--input", nargs="+", help="predict: pictures, or folders of pictures")
-    parser.add_argument("--output", help="predict: a CSV file (default: predictions.csv)")
-    parser.add_argument("--export_dir", help="export: a folder (default: export)")
-    parser.add_fields(Settings)
-    parser.add_fields(Hyperparameters)
+    parser.add_argument("--split", metavar="NAME", help="evaluate: one of " + ", ".join(SPLITS))
+    parser.add_argument("--input", nargs="+", metavar="FILE_OR_DIR", help="predict: pictures")
+    parser.add_argument("--output", metavar="FILE", help="predict: default predictions.csv")
+    parser.add_argument("--export_dir", metavar="DIR", help="export: default export")
     arguments = parser.parse(sys.argv[1:])
+    settings = parser.resolve(Settings, arguments["project_file"], arguments["config_set"])
+    file, name = (settings.values[f"hyperparameter_{word}"] for word in ("file", "set"))
+    hyperparameters = parser.resolve(Hyperparameters, file, name)
 
-    command, split = arguments["command"], arguments["split"]
-    for name, word, known in (("command", command, FLAGS_OF), ("--split", split or "test", SPLITS)):
+    command, split = arguments["command"], arguments["split"] or "test"
+    for name, word, known in (("command", command, FLAGS_OF), ("--split", split, SPLITS)):
         if word not in known:
-            near = did_you_mean(word, list(known))
-            raise UserError(f"{name}: {word} is not one of {', '.join(known)}{near}")
+            parser.add_error(f"{name}: {word} is not one of {', '.join(known)}", word, known)
     for owner, flags in FLAGS_OF.items():
         for flag in flags:
             if arguments[flag] is not None and owner != command:
-                raise UserError(f"--{flag} belongs to {owner}, not to {command}")
+                parser.add_error(f"--{flag} belongs to {owner}, not to {command}")
     if command == "predict" and not arguments["input"]:
-        raise UserError("predict: --input is missing: name pictures, or folders of pictures")
-    return arguments
+        parser.add_error("predict: --input is missing: name pictures, or folders of pictures")
+    parser.raise_errors()
+    return arguments, settings, hyperparameters
 
 
 if __name__ == "__main__":

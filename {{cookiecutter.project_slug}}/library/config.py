@@ -1,8 +1,7 @@
 """YAML sets and the command line -> frozen dataclasses, or one clear line for each mistake.
 
-A dataclass is the only place that knows its options: `option(...)` gives each field its default,
-its help and what is allowed. A YAML file holds named sets of such options; a set takes over
-another one by a merge key or by name, and overrides what it wants:
+A YAML file holds named sets of options. A set takes over others by a merge key or by name, and
+overrides what it wants:
 
     default: &DEFAULT
       learning_rate: 1e-3
@@ -11,354 +10,202 @@ another one by a merge key or by name, and overrides what it wants:
       <<: *DEFAULT            # or: inherits: default
       learning_rate: 1e-4
 
-The command line wins over the chosen set, the set over the default. Numbers are those of YAML
-1.2: 1e-4 is a number, 010 is ten, 1:30 is a string, and yes/no are what the field makes of them.
+The command line wins over the chosen set, the set over the default of the field. Numbers are those
+of YAML 1.2: 1e-4 is a number, 010 is ten, 1:30 is a string, and yes/no are what a field makes of
+them.
 """
 
 import argparse
 import dataclasses
-import difflib
+import functools
 import math
 import re
-import types
-import typing
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import yaml
 
 from library.errors import UserError
-
-BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
-INTEGER = re.compile(r"[-+]?[0-9]+")
-NUMBER = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?")
-REQUIRED = dataclasses.MISSING
-
-
-def option(
-    default: Any,
-    help: str,
-    *,
-    group: str = "options",
-    choices: Sequence[str] = (),
-    minimum: float = -math.inf,
-    maximum: float = math.inf,
-    above: float = -math.inf,
-    shaping: bool = False,
-) -> Any:
-    """A field of a dataclass of options.
-
-    Args:
-        default: its value when neither a set nor the command line gives one; REQUIRED asks for
-            one of these.
-        help: its unit and its effect, as `--help` shows them.
-        group: the heading under which `--help` lists it.
-        choices: the only values that are allowed, for a string.
-        minimum, maximum: the allowed range of a number, both included.
-        above: a bound that is itself not allowed.
-        shaping: whether a model that was trained with another value cannot be used.
-    """
-    allowed = {"choices": choices, "minimum": minimum, "maximum": maximum, "above": above}
-    words = {"help": help, "group": group, "shaping": shaping}
-    return dataclasses.field(default=default, metadata=words | allowed)
-
-
-def did_you_mean(word: str, known: Sequence[str]) -> str:
-    """A question to end an error line with, or nothing where no known word is near."""
-    near = difflib.get_close_matches(word, known, n=1)
-    return f" (did you mean {near[0]}?)" if near else ""
-
-
-# ---- values ------------------------------------------------------------------------------------
-
-
-def _kind(cls: type, name: str) -> tuple[type, bool]:
-    """The type of a field, and whether it may be empty."""
-    hint = typing.get_type_hints(cls)[name]
-    if isinstance(hint, types.UnionType):
-        return next(kind for kind in typing.get_args(hint) if kind is not type(None)), True
-    return hint, False
-
-
-def _limits(field: dataclasses.Field) -> str:
-    """Choices or range of a field, in words."""
-    rule = field.metadata
-    if rule["choices"]:
-        return "one of " + ", ".join(rule["choices"])
-    bounds = [("at least", "minimum"), ("above", "above"), ("at most", "maximum")]
-    return " and ".join(f"{word} {rule[key]:g}" for word, key in bounds if math.isfinite(rule[key]))
-
-
-def _allowed(cls: type, field: dataclasses.Field) -> str:
-    """What a field takes, in words."""
-    kind, optional = _kind(cls, field.name)
-    noun = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}[kind]
-    if field.metadata["choices"]:
-        return _limits(field)
-    return f"{noun} {_limits(field)}".strip() + (" or null" if optional else "")
-
-
-def _value(cls: type, field: dataclasses.Field, text: str | None) -> Any:
-    """The value that a text means for this field; ValueError with what is allowed otherwise."""
-    kind, optional = _kind(cls, field.name)
-    if text is None and optional:
-        return None
-    rule, value = field.metadata, None
-    if text is not None:
-        if kind is bool:
-            value = BOOLEANS.get(text.lower())
-        elif kind is int and INTEGER.fullmatch(text) and len(text) < 20:
-            value = int(text)
-        elif kind is float and NUMBER.fullmatch(text) and math.isfinite(float(text)):
-            value = float(text)
-        elif kind is str and (not rule["choices"] or text in rule["choices"]):
-            value = text
-    inside = not isinstance(value, (int, float)) or (
-        rule["minimum"] <= value <= rule["maximum"] and value > rule["above"]
-    )
-    if value is None or not inside:
-        raise ValueError(
-            f"{field.name}: {'null' if text is None else text} is not {_allowed(cls, field)}"
-            + did_you_mean(text or "", rule["choices"])
-        )
-    return value
-
-
-# ---- YAML files --------------------------------------------------------------------------------
-
-
-class _Yaml12(yaml.SafeLoader):
-    """The safe loader with the plain scalars of YAML 1.2 (https://yaml.org/spec/1.2.2/#103-core-schema)."""
-
-    yaml_implicit_resolvers: typing.ClassVar[dict] = {}
-
-
-for _tag, _pattern in (
-    ("merge", r"<<"),
-    ("null", r"null|Null|NULL|~|"),
-    ("bool", r"true|True|TRUE|false|False|FALSE"),
-    ("int", INTEGER.pattern),
-    ("float", NUMBER.pattern),
-):
-    _Yaml12.add_implicit_resolver(
-        f"tag:yaml.org,2002:{_tag}", re.compile(f"^(?:{_pattern})$"), None
-    )
-_Yaml12.add_constructor("tag:yaml.org,2002:int", lambda loader, node: int(node.value))
-_Yaml12.add_constructor("tag:yaml.org,2002:float", lambda loader, node: float(node.value))
-
-
-@dataclasses.dataclass(frozen=True)
-class _Entry:
-    """A value of a set, and where it stands."""
-
-    node: yaml.Node
-    origin: str
-
-    @property
-    def text(self) -> str | None:
-        if not isinstance(self.node, yaml.ScalarNode):
-            return "a list or a mapping"
-        return None if self.node.tag.endswith(":null") else self.node.value
-
-
-class _File:
-    """A YAML file of named sets."""
-
-    def __init__(self, path: str | Path):
-        self.path = path
-        try:
-            loader = _Yaml12(Path(path).read_text(encoding="utf-8"))
-            root = loader.get_single_node()
-        except OSError as error:
-            raise UserError(f"{path}: {error.strerror}") from error
-        except UnicodeDecodeError as error:
-            raise UserError(f"{path}: not a text file in UTF-8") from error
-        except (yaml.YAMLError, RecursionError) as error:
-            mark = getattr(error, "problem_mark", None)
-            line = f":{mark.line + 1}" if mark else ""
-            reason = getattr(error, "problem", None) or str(error).partition("\n")[0]
-            raise UserError(f"{path}{line}: not YAML: {reason}") from error
-        self.sets = dict(self._pairs(root, "the file", "a set"))
-
-    def _pairs(
-        self, node: yaml.Node | None, owner: str, of: str
-    ) -> Iterator[tuple[str, yaml.Node]]:
-        """The keys and values of a mapping, each key a text and there once; merge keys included."""
-        if not isinstance(node, yaml.MappingNode):
-            where = f":{node.start_mark.line + 1}" if node else ""
-            raise UserError(f"{self.path}{where}: {owner} must be a mapping of names to {of}")
-        seen = set()
-        for key, value in node.value:
-            where = f"{self.path}:{key.start_mark.line + 1}"
-            if not isinstance(key, yaml.ScalarNode):
-                raise UserError(f"{where}: {owner} must have plain names as keys")
-            if key.value in seen:
-                raise UserError(f"{where}: {key.value} is there twice in {owner}")
-            seen.add(key.value)
-            yield key.value, value
-
-    def merged(self, name: str) -> dict[str, _Entry]:
-        """One set with all that it takes over."""
-        if name not in self.sets:
-            raise UserError(
-                f"{self.path}: there is no set {name}; it has {', '.join(self.sets)}"
-                + did_you_mean(name, list(self.sets))
-            )
-        return self._merge(self.sets[name], name, ())
-
-    def _merge(self, node: yaml.Node, name: str, path: tuple[yaml.Node, ...]) -> dict[str, _Entry]:
-        if node in path:
-            line = node.start_mark.line + 1
-            raise UserError(f"{self.path}:{line}: set {name} takes over itself")
-        name = next((known for known, one in self.sets.items() if one is node), name)
-        entries: dict[str, _Entry] = {}
-        own: dict[str, _Entry] = {}
-        for key, value in self._pairs(node, f"set {name}", "values"):
-            where = f"{self.path}:{value.start_mark.line + 1}"
-            if key == "<<":
-                parents = value.value if isinstance(value, yaml.SequenceNode) else [value]
-            elif key == "inherits":
-                if value.value not in self.sets:
-                    raise UserError(f"{where}: set {name} inherits an unknown set: {value.value}")
-                parents = [self.sets[value.value]]
-            else:
-                own[key] = _Entry(value, f"{where}, set {name}")
-                continue
-            for parent in reversed(parents):  # the first parent wins, as YAML's merge key has it
-                entries |= self._merge(parent, name, (*path, node))
-        return entries | own
+from library.options import REQUIRED, did_you_mean, options_of, plain
+from library.yaml_sets import SetsFile, Yaml12, text_of
 
 
 def load(path: str | Path, config_set: str) -> dict[str, Any]:
     """One set of a YAML file with all that it takes over, as plain Python values.
 
     Raises:
-        UserError: the file or the set cannot be used; the line says where and why.
+        UserError: the file or the set cannot be used; each line says where and why.
     """
-    loader = _Yaml12("")
-    return {
-        key: loader.construct_object(entry.node, deep=True)
-        for key, entry in _File(path).merged(config_set).items()
-    }
+    file = SetsFile(path)
+    file.check_name(config_set)
+    entries = {} if file.errors else file.merged(config_set)
+    if file.errors:
+        raise UserError(*file.errors)
+    loader = Yaml12("")
+    try:
+        return {key: loader.construct_object(node, deep=True) for key, (node, _) in entries.items()}
+    except (yaml.YAMLError, ValueError) as error:
+        raise UserError(f"{path}: set {config_set}: {str(error).partition(chr(10))[0]}") from error
 
 
-# ---- command line ------------------------------------------------------------------------------
-
-
-class Parser(argparse.ArgumentParser):
-    """An ArgumentParser with a flag for each field of a dataclass, and no guessing."""
-
-    def __init__(self, description: str):
-        super().__init__(
-            description=description,
-            allow_abbrev=False,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-
-    def add_fields(self, cls: type) -> None:
-        groups: dict[str, Any] = {}
-        for field in dataclasses.fields(cls):
-            rule = field.metadata
-            if rule["group"] not in groups:
-                groups[rule["group"]] = self.add_argument_group(rule["group"])
-            boolean = _kind(cls, field.name)[0] is bool
-            shape = {"action": argparse.BooleanOptionalAction} if boolean else {"metavar": "VALUE"}
-            notes = [_limits(field)] if _limits(field) else []
-            if field.default is REQUIRED:
-                notes.append("required")
-            elif field.default is not None:
-                word = str(field.default).lower() if boolean else field.default
-                notes.append(f"default: {word}")
-            groups[rule["group"]].add_argument(
-                f"--{field.name}",
-                default=argparse.SUPPRESS,
-                help=f"{rule['help']} ({'; '.join(notes)})".replace("%", "%%").replace(" ()", ""),
-                **shape,
-            )
-
-    def error(self, message: str) -> typing.NoReturn:
-        raise UserError(message)
-
-    def parse(self, argv: Sequence[str]) -> dict[str, Any]:
-        """The flags that are given, by name; every flag that is not known is an error."""
-        joined: list[str] = []
-        for word in argv:  # argparse takes -1e-3 for a flag: --name -1e-3 becomes --name=-1e-3
-            if joined and joined[-1].startswith("--") and re.match(r"-[0-9.]", word):
-                joined[-1] += f"={word}"
-            else:
-                joined.append(word)
-        arguments, unknown = self.parse_known_args(joined)
-        flags = [flag for action in self._actions for flag in action.option_strings]
-        if unknown:
-            raise UserError(
-                *(
-                    f"unknown argument {word}" + did_you_mean(word.partition("=")[0], flags)
-                    for word in unknown
-                )
-            )
-        return vars(arguments)
+Entry = tuple[str, Any, str]
+"""An option, what stands there for it (see `Option.value`), and where."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Resolved:
-    """A dataclass of options, and where the value of each field came from."""
+    """The values of a dataclass of options, and where each came from."""
 
-    options: Any
+    cls: type
+    values: dict[str, Any]
     origins: dict[str, str]
 
-    def __str__(self) -> str:
-        """YAML that can be saved, and used again as the content of a set."""
-        lines = []
-        for name, value in dataclasses.asdict(self.options).items():
-            text = yaml.safe_dump({name: value}, width=math.inf, allow_unicode=True).strip()
-            lines.append(f"{text}  # {self.origins.get(name, 'default')}")
-        return "\n".join(lines)
+    @functools.cached_property
+    def options(self) -> Any:
+        """The dataclass; UserError where two of its fields contradict each other."""
+        return self.cls(**self.values)
+
+    def as_yaml(self, name: str) -> str:
+        """A set of this name that can be saved, and used again."""
+
+        def line(value: Any) -> str:
+            return yaml.safe_dump(
+                value, default_flow_style=True, width=math.inf, allow_unicode=True
+            ).partition("\n")[0]
+
+        pairs = ((line({key: plain(value)})[1:-1], key) for key, value in self.values.items())
+        options = [f"  {pair}  # {self.origins[key]}" for pair, key in pairs]
+        return "\n".join([f"{line(name)}:", *options])
 
 
-def resolve(
-    cls: type, flags: dict[str, Any], path: str | Path | None = None, config_set: str = ""
-) -> Resolved:
-    """The dataclass `cls` from command line over set over default.
+class Parser(argparse.ArgumentParser):
+    """A command line with a flag for each field of some dataclasses, and no guessing.
 
-    Args:
-        cls: a dataclass whose fields are made by `option`.
-        flags: what `Parser.parse` gave; flags of other names are left alone.
-        path: the YAML file; all its sets are checked. None: command line and defaults alone.
-        config_set: the set of it to use.
-
-    Raises:
-        UserError: with one line for each mistake.
+    parser = Parser("What the program does.", Settings)
+    flags = parser.parse(sys.argv[1:])
+    settings = parser.resolve(Settings, "project.yaml", flags["config_set"])
+    parser.raise_errors()
+    settings.options.learning_rate
     """
-    fields = {field.name: field for field in dataclasses.fields(cls)}
-    values: dict[str, Any] = {}
-    origins: dict[str, str] = {}
-    errors: dict[str, None] = {}  # a dict keeps the order, and an inherited mistake once
 
-    def take(name: str, text: str | None, origin: str, keep: bool = True) -> None:
-        try:
-            value = _value(cls, fields[name], text)
-        except ValueError as error:
-            errors[f"{origin}: {error}"] = None
-        else:
-            if keep:
-                values[name], origins[name] = value, origin
+    def __init__(self, description: str, *classes: type, root: str | Path = "."):
+        """
+        Args:
+            description: of the program, for `--help`.
+            classes: dataclasses whose fields are made by `option`.
+            root: the folder that relative paths start from.
+        """
+        super().__init__(
+            description=description,
+            allow_abbrev=False,
+            formatter_class=functools.partial(
+                argparse.RawDescriptionHelpFormatter, max_help_position=30
+            ),
+        )
+        self._negative_number_matcher = re.compile(r"-\.?[0-9]")  # argparse's knows no -1e-3
+        self.root = Path(root).absolute()
+        self.flags: dict[str, Any] = {}
+        self.errors: dict[str, None] = {}
+        groups: dict[str, Any] = {"options": self}
+        for option in (one for cls in classes for one in options_of(cls).values()):
+            title = option.rule["group"]
+            groups[title] = groups.get(title) or self.add_argument_group(title)
+            shape: dict[str, Any] = {"metavar": "VALUE"} | ({"nargs": "*"} if option.many else {})
+            if option.kind is bool:
+                shape = {"action": argparse.BooleanOptionalAction}
+            help = option.help.replace("%", "%%")
+            groups[title].add_argument(
+                f"--{option.name}", default=argparse.SUPPRESS, help=help, **shape
+            )
 
-    if path is not None:
-        file = _File(path)
-        file.merged(config_set)
-        for each in file.sets:
-            for name, entry in file.merged(each).items():
-                if name in fields:
-                    take(name, entry.text, entry.origin, keep=each == config_set)
-                else:
-                    near = did_you_mean(name, list(fields))
-                    errors[f"{entry.origin}: there is no option {name}{near}"] = None
-    for name in [name for name in fields if name in flags]:
-        take(name, str(flags[name]), "command line")
-    for name, field in fields.items():
-        if field.default is REQUIRED and name not in values:
-            errors.setdefault(f"--{name} is missing")
-    if errors:
-        raise UserError(*errors)
-    return Resolved(cls(**values), origins)
+    def error(self, message: str) -> NoReturn:
+        raise UserError(message)
+
+    def parse(self, argv: Sequence[str]) -> dict[str, Any]:
+        """The flags that are given, by name; a flag that is not known becomes an error."""
+        known = [flag for action in self._actions for flag in action.option_strings]
+        words: list[str] = []
+        for word in argv:
+            last = words[-1] if words else ""
+            if re.match("--[^=]+$", last) and last not in known and not word.startswith("--"):
+                words[-1] += f"={word}"  # a flag that is not known keeps its value
+            else:
+                words.append(word)
+        positional = (action.dest.upper() for action in self._actions if not action.option_strings)
+        self.usage = " ".join(["%(prog)s [--NAME VALUE ...]", *positional])
+        arguments, unknown = self.parse_known_args(words)
+        for word in unknown:
+            self.add_error(f"unknown argument {word}", word.partition("=")[0], known)
+        self.flags = vars(arguments)
+        return self.flags
+
+    def resolve(self, cls: type, path: str | Path | None = None, config_set: str = "") -> Resolved:
+        """The values for a dataclass: command line over set over default.
+
+        Args:
+            cls: one of those that the parser was made with.
+            path: the YAML file; all its sets are checked. None: command line and defaults alone.
+            config_set: the set of it to use.
+
+        Returns:
+            What could be resolved; mistakes are in `errors`.
+        """
+        sets: dict[str, list[Entry]] = {}
+        if path is not None:
+            try:
+                file = SetsFile(self.root / path, self.root)
+            except UserError as error:
+                self.errors |= dict.fromkeys(error.lines)
+            else:
+                file.check_name(config_set)
+                for each in file.sets:
+                    taken = file.merged(each).items()
+                    sets[each] = [(name, text_of(node), origin) for name, (node, origin) in taken]
+                self.errors |= file.errors
+        given = [
+            (name, flag if isinstance(flag, list) else str(flag), "command line")
+            for name, flag in self.flags.items()
+            if name in options_of(cls)
+        ]
+        chosen = self._resolved(cls, sets.pop(config_set, []) + given)
+        for name in options_of(cls).keys() - chosen.values.keys() - self.flags.keys():
+            self.add_error(f"--{name} is missing")
+        for entries in sets.values():
+            self._resolved(cls, entries)
+        return chosen
+
+    def _resolved(self, cls: type, entries: Iterable[Entry]) -> Resolved:
+        """The values that entries give, the later ones winning; mistakes are noted."""
+        options = options_of(cls)
+        values = {
+            name: one.value(str(one.default), self.root) if one.kind is Path else one.default
+            for name, one in options.items()
+            if one.default is not REQUIRED
+        }
+        found = Resolved(cls, values, dict.fromkeys(values, "default"))
+        right = True
+        for name, text, origin in entries:
+            try:
+                if name not in options:
+                    raise ValueError(f"there is no option {name}{did_you_mean(name, options)}")
+                values[name], found.origins[name] = options[name].value(text, self.root), origin
+            except ValueError as error:
+                right = False
+                self.add_error(f"{origin}: {error}")
+        if right and values.keys() == options.keys():
+            try:
+                found.options  # noqa: B018  its fields may contradict each other
+            except UserError as error:
+                for line in error.lines:
+                    self.add_error(f"{found.origins[line.partition(':')[0]]}: {line}")
+        return found
+
+    def add_error(self, line: str, word: str = "", known: Iterable[str] = ()) -> None:
+        """Note a mistake; with what was written and what is known, the nearest name too."""
+        self.errors[line + did_you_mean(word, known)] = None
+
+    def raise_errors(self) -> None:
+        """Raise a UserError with a line for each mistake that was found, if any."""
+        if self.errors:
+            raise UserError(*self.errors)

@@ -8,8 +8,8 @@ class UserError(Exception):
     """A mistake that the user can mend: one line each, without a traceback."""
 
     def __init__(self, *lines: str):
-        super().__init__("\n".join(lines))
-        self.lines = lines
+        self.lines = tuple(" ".join(line.splitlines()) for line in lines)
+        super().__init__("\n".join(self.lines))
 
 
 def run(main: Callable[[], None]) -> None:

@@ -145,7 +145,7 @@ def global_step_of(checkpoint: str) -> int:
     return int(tf.train.load_variable(checkpoint, tf.compat.v1.GraphKeys.GLOBAL_STEP))
 
 
-def find_checkpoint(model: str, *, model_dir: str, best_model_dir: str) -> str:
+def find_checkpoint(model: str | Path, *, model_dir: Path, best_model_dir: Path) -> str:
     """The path of a checkpoint, as TensorFlow names it, from what a user calls it.
 
     Args:
@@ -156,16 +156,19 @@ def find_checkpoint(model: str, *, model_dir: str, best_model_dir: str) -> str:
     Raises:
         UserError: there is no such checkpoint.
     """
+    model = str(model)
     if model == "best":
         record = read_best(best_model_dir)
         if record is None:
             raise UserError(f"model: there is no best model in {best_model_dir} yet: train first")
         return _checkpoint_of(best_model_dir, record["step"])
-    folder = model_dir if model == "latest" else model
+    folder = str(model_dir) if model == "latest" else model
     checkpoint = tf.train.latest_checkpoint(folder) if os.path.isdir(folder) else folder
     if not checkpoint or not os.path.exists(f"{checkpoint}.index"):
-        allowed = "latest, best, or the path of a checkpoint"
         if model == "latest":
             raise UserError(f"model: there is no checkpoint in {folder} yet: train first")
-        raise UserError(f"model: there is no checkpoint {model} (allowed: {allowed})")
+        raise UserError(
+            f"model: there is no checkpoint {model} (allowed: latest, best, or the path of a "
+            "checkpoint)"
+        )
     return checkpoint

@@ -96,6 +96,7 @@ def main() -> None:
     parser = Parser(__doc__)
     parser.add_argument("folder", help="folder to make; it must not be there yet")
     folder = parser.parse(sys.argv[1:])["folder"]
+    parser.raise_errors()
     make(folder, per_class=PER_CLASS)
     print(f"{len(SHAPES) * sum(PER_CLASS.values())} pictures of {', '.join(SHAPES)} in {folder}")
 

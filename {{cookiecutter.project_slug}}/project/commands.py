@@ -9,6 +9,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
+from library import run_record
 from library.errors import UserError
 from library.estimator import (
     Estimator,
@@ -33,7 +34,7 @@ def train(settings: Settings, hyperparameters: Hyperparameters) -> None:
     """Train for `train_epochs` in all, evaluate every `epochs_between_evals`, keep the best."""
     card, steps_per_epoch = _training_data(settings)
     model = ModelCard.of(card.classes, hyperparameters)
-    latest = tf.train.latest_checkpoint(settings.model_dir)
+    latest = tf.train.latest_checkpoint(str(settings.model_dir))
     if latest:
         model.must_equal(ModelCard.load(settings.model_dir), settings.model_dir)
     elif read_best(settings.best_model_dir):
@@ -46,6 +47,8 @@ def train(settings: Settings, hyperparameters: Hyperparameters) -> None:
     if step >= steps:
         print(f"already trained to step {step} of {steps}; a larger train_epochs goes on")
         return
+    for change in _record_start(settings, hyperparameters):
+        print(f"changed since the last start: {change}")
     gpus = len(tf.config.list_physical_devices("GPU"))
     print(
         f"training from step {step} to {steps} on {f'{gpus} GPU' if gpus else 'the CPU'}: "
@@ -86,7 +89,7 @@ def train(settings: Settings, hyperparameters: Hyperparameters) -> None:
 def evaluate(settings: Settings, hyperparameters: Hyperparameters, *, split: str) -> None:
     """Print the metrics of `model` on a data set, and write them to model_dir/evaluation."""
     checkpoint, model = _trained_model(settings, hyperparameters)
-    path = getattr(settings, f"{split}_data")
+    path: Path = getattr(settings, f"{split}_data")
     classes = _card(settings, f"{split}_data").classes
     if classes != model.class_names:
         raise UserError(
@@ -101,10 +104,10 @@ def evaluate(settings: Settings, hyperparameters: Hyperparameters, *, split: str
     numbers = {name: value.item() for name, value in sorted(metrics.items())}
     for name, value in numbers.items():
         print(f"{name}: {value:.6g}")
-    file = Path(settings.model_dir) / "evaluation" / "metrics.json"
+    file = settings.model_dir / "evaluation" / "metrics.json"
     file.parent.mkdir(parents=True, exist_ok=True)
     with replacing(file) as temporary:
-        report = {"split": split, "data": path, "checkpoint": checkpoint, **numbers}
+        report = {"split": split, "data": str(path), "checkpoint": checkpoint, **numbers}
         temporary.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     print(f"written to {file}")
 
@@ -161,6 +164,19 @@ def _training_data(settings: Settings) -> tuple[Card, float]:
     return card, card.num_examples / settings.train_batch_size
 
 
+def _record_start(settings: Settings, hyperparameters: Hyperparameters) -> list[str]:
+    """Append to run.yaml; return what has changed since the last start."""
+    data = (settings.train_data, settings.validation_data)
+    record = run_record.describe(
+        settings=dataclasses.asdict(settings),
+        hyperparameters=dataclasses.asdict(hyperparameters),
+        cards=[Path(f"{path}.json") for path in data],
+        devices=[device.name for device in tf.config.list_physical_devices()],
+        root=Path(__file__).parent.parent,
+    )
+    return run_record.append(settings.model_dir, record)
+
+
 def _trained_model(settings: Settings, hyperparameters: Hyperparameters) -> tuple[str, ModelCard]:
     """The checkpoint that `model` names, and its card; the hyperparameters have to fit."""
     checkpoint = find_checkpoint(
@@ -179,7 +195,7 @@ def _estimator(
     steps_per_epoch: float = 1,
 ) -> Estimator:
     config = RunConfig(
-        model_dir=settings.model_dir,
+        model_dir=str(settings.model_dir),
         tf_random_seed=settings.random_seed,
         save_checkpoints_steps=math.ceil(settings.epochs_between_evals * steps_per_epoch),
         keep_checkpoint_max=settings.keep_checkpoint_max,

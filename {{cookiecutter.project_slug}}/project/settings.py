@@ -5,9 +5,10 @@ type, default and range stand here and nowhere else.
 """
 
 import dataclasses
+from pathlib import Path
 
-from library.config import option
 from library.errors import UserError
+from library.options import option
 
 DATA, FILES, TRAINING, SPEED, LOGGING = "data", "files", "training", "speed", "logging"
 NETWORK, OPTIMIZATION, AUGMENTATION = "network", "optimization", "augmentation"
@@ -17,22 +18,23 @@ NETWORK, OPTIMIZATION, AUGMENTATION = "network", "optimization", "augmentation"
 class Settings:
     """How and where a run happens: the command line, kept in project.yaml."""
 
-    train_data: str = option("data/train", "data set to train on", group=DATA)
-    validation_data: str = option(
-        "data/validation", "data set that chooses the best model", group=DATA
+    train_data: Path = option(Path("data/train"), "data set to train on", group=DATA)
+    validation_data: Path = option(
+        Path("data/validation"), "data set that chooses the best model", group=DATA
     )
-    test_data: str = option("data/test", "data set that chooses nothing", group=DATA)
+    test_data: Path = option(Path("data/test"), "data set that chooses nothing", group=DATA)
 
-    hyperparameter_file: str = option(
-        "hyperparameters.yaml", "YAML file with sets of hyperparameters", group=FILES
+    hyperparameter_file: Path = option(
+        Path("hyperparameters.yaml"), "YAML file with sets of hyperparameters", group=FILES
     )
     hyperparameter_set: str = option("default", "the set of it to use", group=FILES)
-    model_dir: str = option("out/current", "folder for checkpoints and logs", group=FILES)
-    best_model_dir: str = option("out/best", "folder for the best checkpoint", group=FILES)
-    model: str = option(
-        "best",
-        "checkpoint for evaluate, predict and export: latest, best, or a path",
+    model_dir: Path = option(Path("out/current"), "folder for checkpoints and logs", group=FILES)
+    best_model_dir: Path = option(Path("out/best"), "folder for the best checkpoint", group=FILES)
+    model: Path = option(
+        Path("best"),
+        "checkpoint for evaluate, predict and export",
         group=FILES,
+        choices=("latest", "best"),
     )
 
     train_batch_size: int = option(32, "examples a training step", group=TRAINING, minimum=1)

@@ -2,8 +2,10 @@
 
 import io
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -14,14 +16,29 @@ from library import sample_data
 
 ROOT = Path(__file__).parent.parent
 
+# Hypothesis keeps what it finds out about the code: not here.
+os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", f"{tempfile.gettempdir()}/hypothesis")
+
+
+def copy_project(folder: Path) -> None:
+    """The programs with all that they need, in a folder of their own."""
+    for name in ("library", "project"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("run.py", "convert_dataset.py", "project.yaml", "hyperparameters.yaml"):
+        shutil.copy(ROOT / name, folder)
+
 
 def run_program(*words: object, cwd: Path, status: int = 0, **environment: str):
-    """Run `python WORDS` as a user would, in a folder; the outcome has stdout and stderr."""
-    paths = {"PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "2"}
+    """Run `python WORDS` as a user would; the outcome has stdout and stderr.
+
+    The program is the one in `cwd`, or that of this project where there is none.
+    """
+    program = cwd / str(words[0])
     process = subprocess.run(
-        [sys.executable, ROOT / str(words[0]), *map(str, words[1:])],
+        [sys.executable, program if program.exists() else ROOT / program.name]
+        + [str(word) for word in words[1:]],
         cwd=cwd,
-        env={**os.environ, **paths, **environment},
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", **environment},
         capture_output=True,
         text=True,
         timeout=300,

@@ -1,29 +1,40 @@
 """YAML sets and the command line -> dataclasses, or one line for each mistake."""
 
 import dataclasses
+import os
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from conftest import ROOT
 
-from library.config import REQUIRED, Parser, load, option, resolve
+from library.config import Parser, load
 from library.errors import UserError
+from library.options import REQUIRED, option
 from project.settings import Hyperparameters, Settings
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    rate: float = option(0.5, "a number", minimum=0, maximum=1)
-    count: int = option(3, "a count", above=0)
+    rate: float = option(0.5, "a number", minimum=0, maximum=1, group="numbers")
+    count: int = option(3, "a count", above=0, group="numbers")
     fast: bool = option(False, "a switch")
     name: str = option("cat", "a name", choices=("cat", "dog"))
     note: str | None = option(None, "may be empty")
+    sizes: tuple[int, ...] = option((), "a list", minimum=-9)
+    place: Path = option(Path("here"), "a path", choices=("best",))
+
+    def __post_init__(self) -> None:
+        if self.count > 100 * self.rate:
+            raise UserError(f"count: {self.count} is above 100 times rate, {self.rate:g}")
 
 
-RANGE = "at least 0 and at most 1"
+RATE = "at least 0 and at most 1"
 
 SETS = """\
 default: &DEFAULT
-  rate: 1e-4
+  rate: 1e-1
   count: 5
 middle: &MIDDLE
   <<: *DEFAULT
@@ -36,6 +47,50 @@ named:
   name: dog
 both:
   <<: [{count: 8}, *DEFAULT]
+several:
+  inherits: [middle, deep]
+"""
+
+SEED_PROJECT = """\
+default: &DEFAULT
+  train_batch_size: 32
+  train_epochs: 1000
+  epochs_between_evals: 100
+  hyperparameter_file: hyperparameters.yaml
+  hyperparameter_set: default
+  model: latest
+  model_dir: out/current/checkpoints
+  best_model_dir: out/current/best
+
+gtx1080ti:
+  <<: *DEFAULT
+  train_batch_size: 512
+
+thinkpadx201t:
+  <<: *DEFAULT
+  train_batch_size: 10
+  train_epochs: 10
+  epochs_between_evals: 1
+  random_seed: 0
+"""
+
+SEED_HYPERPARAMETERS = """\
+default: &DEFAULT
+  # batch_size: 100
+  # num_epoch: 1000
+  # optimizer: Adam
+  learning_rate: 1e-4
+  dropout_rate: 0.5
+  l2_regularization: 1e-8
+  xentropy_label_smoothing: 0.
+  adam_beta1: 0.9
+  adam_beta2: 0.999
+  adam_epsilon: 1e-8
+
+mobilenet:
+  <<: *DEFAULT
+  learning_rate: 1e-5
+  fine_tuning: True
 """
 
 
@@ -46,41 +101,85 @@ def file(tmp_path):
     return path
 
 
-def errors(path, content: str, config_set: str = "default", **flags) -> tuple[str, ...]:
+def resolve(*argv: str, cls: type = Options, path: Any = None, config_set="default", root="."):
+    parser = Parser("A program.", cls, root=root)
+    parser.parse(argv)
+    found = parser.resolve(cls, path, config_set)
+    parser.raise_errors()
+    return found
+
+
+def errors(path: Path, content: str | bytes, *argv: str, **more: Any) -> tuple[str, ...]:
     """The error lines for this content of a file, without the path."""
-    path.write_text(content)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(UserError) as error:
-        resolve(Options, flags, path, config_set)
+        resolve(*argv, path=path, **more)
+    assert not [line for line in error.value.lines if "\n" in line]
     return tuple(line.replace(str(path), "FILE") for line in error.value.lines)
 
 
+# ---- sets --------------------------------------------------------------------------------------
+
+
 def test_sets_take_over_others_at_any_depth(file):
-    assert load(file, "deep") == {"rate": 1e-4, "count": 7, "fast": "yes"}
-    assert load(file, "named") == {"rate": 1e-4, "count": 7, "fast": "yes", "name": "dog"}
-    assert load(file, "both") == {"rate": 1e-4, "count": 8}
+    assert load(file, "deep") == {"rate": 0.1, "count": 7, "fast": "yes"}
+    assert load(file, "named") == {"rate": 0.1, "count": 7, "fast": "yes", "name": "dog"}
+    assert load(file, "both") == {"rate": 0.1, "count": 8}
+    assert load(file, "several") == {"rate": 0.1, "count": 5, "fast": "yes"}
 
 
-def test_command_line_over_set_over_default(file):
-    found = resolve(Options, {"count": "9"}, file, "middle")
-    assert found.options == Options(rate=1e-4, count=9, fast=True, name="cat")
-    assert found.origins == {
-        "rate": f"{file}:2, set default",
-        "fast": f"{file}:6, set middle",
-        "count": "command line",
+def test_the_files_of_the_first_scaffold_are_read_as_they_are(tmp_path):
+    project, hyperparameters = tmp_path / "project.yaml", tmp_path / "hyperparameters.yaml"
+    project.write_text(SEED_PROJECT)
+    hyperparameters.write_text(SEED_HYPERPARAMETERS)
+    found = resolve(cls=Settings, path=project, config_set="thinkpadx201t", root=tmp_path).options
+    assert found == Settings(
+        train_data=tmp_path / "data/train",
+        validation_data=tmp_path / "data/validation",
+        test_data=tmp_path / "data/test",
+        hyperparameter_file=hyperparameters,
+        model=Path("latest"),
+        model_dir=tmp_path / "out/current/checkpoints",
+        best_model_dir=tmp_path / "out/current/best",
+        train_batch_size=10,
+        train_epochs=10,
+        epochs_between_evals=1,
+    )
+    mobilenet = load(hyperparameters, "mobilenet")
+    assert mobilenet == {
+        "learning_rate": 1e-5,
+        "dropout_rate": 0.5,
+        "l2_regularization": 1e-8,
+        "xentropy_label_smoothing": 0.0,
+        "adam_beta1": 0.9,
+        "adam_beta2": 0.999,
+        "adam_epsilon": 1e-8,
+        "fine_tuning": True,
     }
+    with pytest.raises(UserError) as error:  # an option that no network of ours reads yet
+        resolve(cls=Hyperparameters, path=hyperparameters)
+    assert [line.removeprefix(str(hyperparameters)) for line in error.value.lines] == [
+        ":16, set mobilenet: there is no option fine_tuning"
+    ]
 
 
-def test_what_is_printed_resolves_to_the_same(file):
-    found = resolve(Options, {"note": "1:30 # yes"}, file, "named")
-    file.write_text("again:\n" + "".join(f"  {line}\n" for line in str(found).splitlines()))
-    assert resolve(Options, {}, file, "again").options == found.options
+@pytest.mark.parametrize(
+    ("cls", "path"), [(Settings, "project.yaml"), (Hyperparameters, "hyperparameters.yaml")]
+)
+def test_every_shipped_set_is_right(cls, path):
+    for name in yaml.safe_load((ROOT / path).read_text()):
+        assert resolve(cls=cls, path=path, config_set=name, root=ROOT).options
+
+
+# ---- values ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("text", "value"),
     [("1e-4", 1e-4), ("1.5e4", 1.5e4), ("1E-8", 1e-8), ("+1e3", 1e3), (".5", 0.5), ("3", 3)]
     + [("010", 10), ("1:30", "1:30"), ("yes", "yes"), ("true", True), ("null", None), ("~", None)]
-    + [("'1e-4'", "1e-4"), ("-7", -7), ("1_000", "1_000"), ("0x10", "0x10"), ("text", "text")],
+    + [("'1e-4'", "1e-4"), ("-7", -7), ("1_000", "1_000"), ("0x10", "0x10"), ("text", "text")]
+    + [("2001-01-01", "2001-01-01"), ("off", "off"), ("-1.5E+2", -150.0), ("0.", 0.0)],
 )
 def test_scalars_are_those_of_yaml_1_2(tmp_path, text, value):
     path = tmp_path / "one.yaml"
@@ -89,111 +188,112 @@ def test_scalars_are_those_of_yaml_1_2(tmp_path, text, value):
     assert (loaded, type(loaded)) == (value, type(value))
 
 
-@pytest.mark.parametrize("word", ["true", "yes", "on", "True", "ON"])
-def test_a_switch_takes_the_words_for_yes(word):
-    assert resolve(Options, {"fast": word}).options.fast is True
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [("fast", word, True) for word in ("true", "yes", "on", "True", "ON", "'yes'")]
+    + [("fast", word, False) for word in ("false", "no", "off", "No", "FALSE")]
+    + [("note", word, word) for word in ("on", "yes", "010", "1:30", "1e-4", "true")]
+    + [("note", word, None) for word in ("null", "~", "")]
+    + [("note", "a # comment", "a"), ("count", "010", 10), ("rate", "1", 1.0)]
+    + [("sizes", "[1, 010, -3]", (1, 10, -3)), ("sizes", "[]", ()), ("sizes", "4", (4,))],
+)
+def test_the_type_of_an_option_says_what_a_word_means(file, name, text, value):
+    file.write_text(f"default:\n  {name}: {text}\n")
+    found = getattr(resolve(path=file).options, name)
+    assert (found, type(found)) == (value, type(value))
 
 
 @pytest.mark.parametrize(
-    ("content", "line"),
+    ("text", "path"),
+    [("x/y", "ROOT/x/y"), ("/x", "/x"), ("~/x", "HOME/x"), ("$PLACE/x", "ROOT/p/x")]
+    + [("${PLACE}", "ROOT/p"), ("best", "best"), ("./best", "ROOT/best"), ("ä b", "ROOT/ä b")],
+)
+def test_paths_start_from_the_root_and_are_shown_resolved(tmp_path, monkeypatch, text, path):
+    monkeypatch.setenv("PLACE", "p")
+    monkeypatch.setenv("HOME", "/home/me")
+    path = path.replace("ROOT", str(tmp_path)).replace("HOME", "/home/me")
+    found = resolve("--place", text, root=tmp_path)
+    assert found.options.place == Path(path)
+    assert f"  place: {path}  # command line" in found.as_yaml("default").splitlines()
+    assert resolve(root=tmp_path).options.place == tmp_path / "here"
+
+
+# ---- the command line --------------------------------------------------------------------------
+
+
+def test_command_line_over_set_over_default(file):
+    found = resolve("--count", "9", path=file, config_set="middle")
+    assert found.options == Options(rate=0.1, count=9, fast=True, place=Path.cwd() / "here")
+    assert found.origins == {
+        "rate": f"{file}:2, set default",
+        "count": "command line",
+        "fast": f"{file}:6, set middle",
+        "name": "default",
+        "note": "default",
+        "sizes": "default",
+        "place": "default",
+    }
+
+
+@pytest.mark.parametrize(
+    ("argv", "values"),
     [
-        (
-            "default: {rate: fast}",
-            f"FILE:1, set default: rate: fast is not a number {RANGE}",
-        ),
-        (
-            "default: {rate: 1.5}",
-            f"FILE:1, set default: rate: 1.5 is not a number {RANGE}",
-        ),
-        (
-            "default: {rate: .nan}",
-            f"FILE:1, set default: rate: .nan is not a number {RANGE}",
-        ),
-        (
-            "default: {rate: [1]}",
-            f"FILE:1, set default: rate: a list or a mapping is not a number {RANGE}",
-        ),
-        (
-            "default: {rate: null}",
-            f"FILE:1, set default: rate: null is not a number {RANGE}",
-        ),
-        ("default: {count: 0}", "FILE:1, set default: count: 0 is not a whole number above 0"),
-        ("default: {count: 2.5}", "FILE:1, set default: count: 2.5 is not a whole number above 0"),
-        ("default: {fast: 1}", "FILE:1, set default: fast: 1 is not true or false"),
-        (
-            "default: {name: cot}",
-            "FILE:1, set default: name: cot is not one of cat, dog (did you mean cat?)",
-        ),
-        (
-            "default:\n  cuont: 3",
-            "FILE:2, set default: there is no option cuont (did you mean count?)",
-        ),
-        ("default:\n  rate: 1\n  rate: 2", "FILE:3: rate is there twice in set default"),
-        ("default: 3", "FILE:1: set default must be a mapping of names to values"),
-        ("[1, 2]", "FILE:1: the file must be a mapping of names to a set"),
-        ("", "FILE: the file must be a mapping of names to a set"),
-        ("default: {rate: 1", "FILE:1: not YAML: expected ',' or '}', but got '<stream end>'"),
-        ("default: {inherits: other}", "FILE:1: set default inherits an unknown set: other"),
-        ("default: {inherits: default}", "FILE:1: set default takes over itself"),
-        (
-            "defualt: {rate: 1}",
-            "FILE: there is no set default; it has defualt (did you mean defualt?)",
-        ),
+        (["--rate", "1e-1", "--count=4"], {"rate": 0.1, "count": 4}),
+        (["--sizes", "1", "-2", "3"], {"sizes": (1, -2, 3)}),
+        (["--sizes=-2"], {"sizes": (-2,)}),
+        (["--sizes"], {"sizes": ()}),
+        (["--fast"], {"fast": True}),
+        (["--fast", "--no-fast"], {"fast": False}),
+        (["--note", "two words"], {"note": "two words"}),
+        (["--note="], {"note": ""}),
+        (["--note", "null"], {"note": None}),
+        (["--note", "-1e-3"], {"note": "-1e-3"}),
     ],
 )
-def test_a_mistake_is_told_in_one_line(tmp_path, content, line):
-    assert errors(tmp_path / "sets.yaml", content) == (line,)
+def test_flags_take_their_values_in_either_way(argv, values):
+    options = resolve(*argv).options
+    assert {name: getattr(options, name) for name in values} == values
 
 
-def test_all_mistakes_are_told_at_once_those_of_other_sets_too(tmp_path):
-    content = "default:\n  rate: 2\nother:\n  inherits: default\n  cuont: 1\n"
-    assert errors(tmp_path / "sets.yaml", content, name="bird") == (
-        f"FILE:2, set default: rate: 2 is not a number {RANGE}",
-        "FILE:5, set other: there is no option cuont (did you mean count?)",
-        "command line: name: bird is not one of cat, dog",
-    )
+def test_what_a_set_says_can_be_undone(file):
+    assert resolve("--no-fast", path=file, config_set="middle").options.fast is False
+    file.write_text("default: {note: x}")
+    assert resolve("--note", "null", path=file).options.note is None
 
 
-@pytest.mark.parametrize("kind", ["missing", "folder", "binary"])
-def test_a_file_that_cannot_be_read_is_one_line(tmp_path, kind):
-    path = tmp_path / "sets.yaml"
-    if kind == "folder":
-        path.mkdir()
-    elif kind == "binary":
-        path.write_bytes(bytes(range(256)))
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["--rat", "1"], "unknown argument --rat=1 (did you mean --rate?)"),
+        (["--cuont=3"], "unknown argument --cuont=3 (did you mean --count?)"),
+        (["--no"], "unknown argument --no (did you mean --no-fast or --note?)"),
+        (["--rate", "-1e-3"], f"command line: rate: -1e-3 is not a number {RATE}"),
+        (["--rate=-1"], f"command line: rate: -1 is not a number {RATE}"),
+        (["--count", "9" * 99], f"command line: count: {'9' * 99} is not a whole number above 0"),
+        (["--rate"], "argument --rate: expected one argument"),
+        (["--place", "$UNSET/x"], "command line: place: $UNSET/x is not best or a path"),
+        (["--sizes", "1", "x"], "command line: sizes: [1, x] is not a list, each a whole"),
+        (["--note", "a\nb"], "command line: note: a b is not a line of text or null"),
+    ],
+)
+def test_a_wrong_flag_is_one_line(words, line):
     with pytest.raises(UserError) as error:
-        load(path, "default")
-    assert len(error.value.lines) == 1
-    assert error.value.lines[0].startswith(str(path))
+        resolve(*words)
+    (found,) = error.value.lines
+    assert found.startswith(line)
 
 
-def parse(*argv: str) -> dict:
-    parser = Parser("A program.")
-    parser.add_fields(Options)
-    return parser.parse(argv)
-
-
-def test_flags_take_their_value_with_or_without_an_equals_sign():
-    assert parse("--rate", "-1e-3", "--count=4") == {"rate": "-1e-3", "count": "4"}
-
-
-def test_a_switch_can_be_switched_off(file):
-    assert resolve(Options, parse("--no-fast"), file, "middle").options.fast is False
-
-
-@pytest.mark.parametrize("word", ["--rat", "--cuont=3"])
-def test_flags_are_not_guessed(word):
-    with pytest.raises(UserError, match="unknown argument .*did you mean"):
-        parse(word)
-
-
-def test_help_shows_range_choices_and_default(capsys):
+def test_help_shows_groups_ranges_choices_and_defaults(capsys):
     with pytest.raises(SystemExit) as exit:
-        parse("--help")
-    text = " ".join(capsys.readouterr().out.split())
+        resolve("--help")
     assert exit.value.code == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("usage: ")
+    assert "\nnumbers:\n  --rate VALUE" in printed
+    text = " ".join(printed.split())
     assert "a number (at least 0 and at most 1; default: 0.5)" in text
     assert "a name (one of cat, dog; default: cat)" in text
+    assert "may be empty (default: null)" in text
     assert "--fast, --no-fast a switch (default: false)" in text
 
 
@@ -203,18 +303,127 @@ def test_what_is_required_is_asked_for():
         place: str = option(REQUIRED, "where")
 
     with pytest.raises(UserError, match="--place is missing"):
-        resolve(Needs, {})
-    assert resolve(Needs, {"place": "here"}).options.place == "here"
+        resolve(cls=Needs)
+    assert resolve("--place", "here", cls=Needs).options.place == "here"
+
+
+def test_what_is_printed_is_a_set_that_resolves_to_the_same(file):
+    found = resolve("--note", "1:30 # yes", "--sizes", "3", "-4", path=file, config_set="named")
+    file.write_text(found.as_yaml("a: name"))
+    again = resolve(path=file, config_set="a: name")
+    assert again.options == found.options
+    assert again.origins["sizes"] == f"{file}:7, set a: name"
+
+
+# ---- mistakes ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("cls", "path"), [(Settings, "project.yaml"), (Hyperparameters, "hyperparameters.yaml")]
+    ("content", "line"),
+    [
+        ("default: {rate: fast}", f"FILE:1, set default: rate: fast is not a number {RATE}"),
+        ("default: {rate: 1.5}", f"FILE:1, set default: rate: 1.5 is not a number {RATE}"),
+        ("default: {rate: .nan}", f"FILE:1, set default: rate: .nan is not a number {RATE}"),
+        ("default: {rate: 1e999}", f"FILE:1, set default: rate: 1e999 is not a number {RATE}"),
+        ("default: {rate: [1]}", f"FILE:1, set default: rate: [1] is not a number {RATE}"),
+        (
+            "default: {rate: {a: 1} }",
+            f"FILE:1, set default: rate: a mapping is not a number {RATE}",
+        ),
+        ("default: {rate: null}", f"FILE:1, set default: rate: null is not a number {RATE}"),
+        ("default: {rate: on}", f"FILE:1, set default: rate: on is not a number {RATE}"),
+        ("default: {count: 0}", "FILE:1, set default: count: 0 is not a whole number above 0"),
+        ("default: {count: 2.5}", "FILE:1, set default: count: 2.5 is not a whole number above 0"),
+        ("default: {fast: 1}", "FILE:1, set default: fast: 1 is not true or false"),
+        ("default: {fast: null}", "FILE:1, set default: fast: null is not true or false"),
+        (
+            "default: {sizes: [1, null]}",
+            "FILE:1, set default: sizes: [1, null] is not a list, each a whole number at least -9",
+        ),
+        (
+            "default: {name: cot}",
+            "FILE:1, set default: name: cot is not one of cat, dog (did you mean cat?)",
+        ),
+        (
+            "default:\n  cuont: 3",
+            "FILE:2, set default: there is no option cuont (did you mean count?)",
+        ),
+        ("default:\n  rate: 1\n  rate: 2", "FILE:3: rate is there twice in set default"),
+        ("a: {}\ndefault: {}\na: {}", "FILE:3: a is there twice in the file"),
+        ("default: {[1]: 2}", "FILE:1: a key of set default is not a plain name"),
+        ("default: 3", "FILE:1: set default is not a mapping of options to values"),
+        ("[1, 2]", "FILE: a file of sets has names, and a mapping below each"),
+        ("text", "FILE: a file of sets has names, and a mapping below each"),
+        ("", "FILE: a file of sets has names, and a mapping below each"),
+        ("# nothing", "FILE: a file of sets has names, and a mapping below each"),
+        ("default: {rate: 1", "FILE:1: not YAML: expected ',' or '}', but got '<stream end>'"),
+        ("default:\n\trate: 1", "FILE:2: not YAML: found character '\\t' that cannot start any"),
+        ("default: *GONE", "FILE:1: not YAML: found undefined alias 'GONE'"),
+        ("default: {}\na: !!set {b}", "FILE:2: a: the tag tag:yaml.org,2002:set is not allowed"),
+        ("default: {}\n---\nother: {}", "FILE:2: not YAML: but found another document"),
+        ("default: {}\na: !!python/object:os.x {}", "FILE:2: a: the tag tag:yaml.org,2002:python/"),
+        ("default: {note: !mine x}", "FILE:1: note: the tag !mine is not allowed"),
+        (b"\xff\xfe\x00", "FILE: not a text file in UTF-8"),
+        (b"default: {note: \x00}", "FILE: not YAML: unacceptable character #x0000: special"),
+        (
+            "default: {inherits: othr}\nother: {}",
+            "FILE:1: set default inherits no known set: othr (did you mean other?)",
+        ),
+        ("default: {inherits: default}", "FILE:1: set default takes over itself"),
+        ("default: {inherits: b}\nb: {inherits: default}", "FILE:2: set b takes over itself"),
+        ("default: &A {<<: *A}", "FILE:1: set default takes over itself"),
+        ("default: {<<: 3}", "FILE:1: set default is not a mapping of options to values"),
+        (
+            "defualt: {rate: 1}",
+            "FILE: there is no set default; it has defualt (did you mean defualt?)",
+        ),
+        (
+            "default:\n  count: 99",
+            "FILE:2, set default: count: 99 is above 100 times rate, 0.5",
+        ),
+    ],
 )
-def test_every_shipped_set_is_right(cls, path):
-    with open(path, encoding="utf-8") as file:
-        names = list(yaml.safe_load(file))
-    for name in names:
-        assert resolve(cls, {}, path, name).options
+def test_a_mistake_is_told_in_one_line(tmp_path, content, line):
+    found, *more = errors(tmp_path / "sets.yaml", content)
+    assert found.startswith(line)
+    if more:  # a ring is there from whichever set it is looked at
+        assert "inherits: b" in content
+
+
+def test_all_mistakes_are_told_at_once_those_of_other_sets_too(tmp_path):
+    content = "default:\n  rate: 2\nother:\n  inherits: default\n  cuont: 1\n"
+    content += "third:\n  count: 51\nfourth:\n"
+    assert errors(tmp_path / "sets.yaml", content, "--name", "bird", "--rat=1") == (
+        "unknown argument --rat=1 (did you mean --rate?)",
+        "FILE:8: set fourth is not a mapping of options to values",
+        f"FILE:2, set default: rate: 2 is not a number {RATE}",
+        "command line: name: bird is not one of cat, dog",
+        "FILE:5, set other: there is no option cuont (did you mean count?)",
+        "FILE:7, set third: count: 51 is above 100 times rate, 0.5",
+    )
+
+
+def test_a_contradiction_with_the_command_line_names_where_the_value_stands(tmp_path):
+    content = "default:\n  count: 5\n"
+    assert errors(tmp_path / "sets.yaml", content, "--rate", "0.01") == (
+        "FILE:2, set default: count: 5 is above 100 times rate, 0.01",
+    )
+
+
+@pytest.mark.parametrize("kind", ["missing", "folder", "forbidden"])
+def test_a_file_that_cannot_be_read_is_one_line(tmp_path, kind):
+    path = tmp_path / "sets.yaml"
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "forbidden":
+        path.write_text(SETS)
+        path.chmod(0)
+        if os.access(path, os.R_OK):
+            pytest.skip("root reads everything")
+    reason = {"missing": "No such file or directory", "folder": "Is a directory"}
+    with pytest.raises(UserError) as error:
+        resolve(path=path)
+    assert error.value.lines == (f"{path}: {reason.get(kind, 'Permission denied')}",)
 
 
 def test_contradictions_between_settings_are_refused():

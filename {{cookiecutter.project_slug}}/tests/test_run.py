@@ -1,8 +1,10 @@
 """run.py, run as a process: the whole way on a small data set, and the wrong turns."""
 
 import csv
+import hashlib
 import json
 import math
+import platform
 import shutil
 import signal
 import subprocess
@@ -13,7 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import ROOT, run_program
+import yaml
+from conftest import ROOT, copy_project, run_program
 
 from library.exporter import global_step_of
 
@@ -23,11 +26,10 @@ SHORT += ["--image_size", 16]
 
 @pytest.fixture(scope="module")
 def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with data, YAML files and a model that was trained for some steps."""
+    """A project with data and a model that was trained for some steps."""
     folder = tmp_path_factory.mktemp("trained")
+    copy_project(folder)
     shutil.copytree(data, folder / "data")
-    for name in ("project.yaml", "hyperparameters.yaml"):
-        shutil.copy(ROOT / name, folder)
     process = run_program("run.py", *SHORT, cwd=folder)
     assert "training from step 0" in process.stdout
     return folder
@@ -119,7 +121,7 @@ def test_prediction_and_export_agree(trained, pictures):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_run_that_is_stopped_saves_and_goes_on(fresh, number):
-    words = [ROOT / "run.py", *SHORT, "--train_epochs", 1000, "--log_steps", 1]
+    words = ["run.py", *SHORT, "--train_epochs", 1000, "--log_steps", 1]
     process = subprocess.Popen(
         [sys.executable, *map(str, words)],
         cwd=fresh,
@@ -142,7 +144,7 @@ def test_a_run_that_is_stopped_saves_and_goes_on(fresh, number):
 
 
 def test_a_killed_run_goes_on_from_its_last_checkpoint(fresh):
-    words = [ROOT / "run.py", *SHORT, "--train_epochs", 1000]
+    words = ["run.py", *SHORT, "--train_epochs", 1000]
     process = subprocess.Popen(
         [sys.executable, *map(str, words)], cwd=fresh, stdout=subprocess.DEVNULL
     )
@@ -163,7 +165,7 @@ def test_a_killed_run_goes_on_from_its_last_checkpoint(fresh):
         (["trian"], "command: trian is not one of train, evaluate, predict, export (did you mean"),
         (
             ["--learning_rat", "1"],
-            "unknown argument --learning_rat (did you mean --learning_rate?)",
+            "unknown argument --learning_rat=1 (did you mean --learning_rate?)",
         ),
         (["--learning_rate", "fast"], "learning_rate: fast is not a number above 0"),
         (["--network", "cmm"], "network: cmm is not one of cnn"),
@@ -173,11 +175,14 @@ def test_a_killed_run_goes_on_from_its_last_checkpoint(fresh):
         (["--hyperparameter_file", "no.yaml"], "no.yaml: No such file or directory"),
         (["--split", "test"], "--split belongs to evaluate, not to train"),
         (["evaluate", "--split", "tset"], "--split: tset is not one of train, validation, test"),
-        (["evaluate"], "model: there is no best model in out/best yet: train first"),
-        (["predict", "--input", "data", "--model", "latest"], "there is no checkpoint in out/curr"),
-        (["export", "--model", "x/y"], "model: there is no checkpoint x/y (allowed: latest, best"),
+        (["evaluate"], "model: there is no best model in HERE/out/best yet: train first"),
+        (
+            ["predict", "--input", "data", "--model", "latest"],
+            "there is no checkpoint in HERE/out/cur",
+        ),
+        (["export", "--model", "x/y"], "model: there is no checkpoint HERE/x/y (allowed: latest,"),
         (["predict"], "predict: --input is missing"),
-        (["--train_data", "none"], "train_data: there is no data set none: convert_dataset.py"),
+        (["--train_data", "none"], "train_data: there is no data set HERE/none: convert_"),
         (["--validation_data", "none"], "with --validation_fraction 0.1; the best model is chosen"),
     ],
 )
@@ -186,16 +191,51 @@ def test_a_mistake_is_one_line_and_nothing_is_written(fresh, words, message):
     process = run_program("run.py", *words, cwd=fresh, status=2)
     (line,) = process.stderr.splitlines()
     assert line.startswith("error: ")
-    assert message in line
+    assert message in line.replace(str(fresh), "HERE")
     assert process.stdout == ""
     assert sorted(fresh.rglob("*")) == before
 
 
+def test_run_yaml_keeps_what_every_start_used(fresh):
+    words = [*SHORT, "--train_epochs", 1, "--epochs_between_evals", 1]
+    run_program("run.py", *words, cwd=fresh)
+    subprocess.run(["git", "init", "--quiet"], cwd=fresh, check=True)
+    subprocess.run(["git", "add", "run.py", "library", "project"], cwd=fresh, check=True)
+    author = ["-c", "user.name=me", "-c", "user.email=me@here"]
+    subprocess.run(["git", *author, "commit", "--quiet", "-m", "all"], cwd=fresh, check=True)
+    words += ["--train_epochs", 2, "--learning_rate", "1e-4"]
+    process = run_program("run.py", *words, cwd=fresh)
+    assert "changed since the last start: train_epochs: 1.0 -> 2.0\n" in process.stdout
+    assert "changed since the last start: learning_rate: 0.003 -> 0.0001\n" in process.stdout
+    assert process.stdout.count("changed") == 2
+
+    path = fresh / "out/current/run.yaml"
+    first, second = yaml.safe_load_all(path.read_text())
+    assert first["git"] is None
+    assert len(second["git"]["commit"]) == 40
+    assert second["git"]["dirty"] is True  # the YAML files are not in the repository
+    assert second["command"] == [str(fresh / "run.py"), *map(str, words)]
+    assert second["versions"]["tensorflow"] == tf.__version__
+    assert second["versions"]["python"] == platform.python_version()
+    assert "/physical_device:CPU:0" in second["devices"]
+    card = fresh / "data/train.json"
+    assert second["data"][str(card)] == hashlib.sha256(card.read_bytes()).hexdigest()
+    assert second["settings"]["train_batch_size"] == 16
+    assert second["settings"]["model_dir"] == f"{fresh}/out/current"
+    assert second["hyperparameters"]["learning_rate"] == 1e-4
+    assert first["time"] <= second["time"]
+
+    before = path.read_bytes()  # what does not train records nothing, and destroys nothing
+    run_program("run.py", "evaluate", *words, cwd=fresh)
+    run_program("run.py", "--image_size", 32, cwd=fresh, status=2)
+    assert path.read_bytes() == before
+
+
 def test_a_model_that_does_not_fit_is_refused(trained, tmp_path, pictures):
     process = run_program("run.py", "evaluate", cwd=trained, status=2)
-    assert "image_size: 64, but the model in out/best has 16: use that value" in process.stderr
+    assert f"image_size: 64, but the model in {trained}/out/best has 16: use" in process.stderr
     process = run_program("run.py", "--train_epochs", 9, cwd=trained, status=2)
-    assert "image_size: 64, but the model in out/current has 16" in process.stderr
+    assert f"image_size: 64, but the model in {trained}/out/current has 16" in process.stderr
     process = run_program("run.py", "predict", *SHORT, "--input", "no", cwd=trained, status=2)
     assert process.stderr == "error: --input: there is no no\n"
 
@@ -203,13 +243,15 @@ def test_a_model_that_does_not_fit_is_refused(trained, tmp_path, pictures):
 def test_the_best_of_another_run_is_not_mixed_up_with_this_one(trained):
     words = [*SHORT, "--model_dir", "out/other"]
     process = run_program("run.py", *words, cwd=trained, status=2)
-    assert "best_model_dir: out/best holds the best model of another run" in process.stderr
+    assert (
+        f"best_model_dir: {trained}/out/best holds the best model of another run" in process.stderr
+    )
     assert not (trained / "out/other").exists()
 
 
 def test_a_folder_that_cannot_be_made_is_one_line(fresh):
     process = run_program("run.py", "--model_dir", "project.yaml/x", cwd=fresh, status=2)
-    assert process.stderr == "error: project.yaml/x: Not a directory\n"
+    assert process.stderr == f"error: {fresh}/project.yaml/x: Not a directory\n"
 
 
 def test_a_set_for_a_gpu_works_without_one(fresh):
@@ -220,11 +262,12 @@ def test_a_set_for_a_gpu_works_without_one(fresh):
 def test_print_config_tells_where_each_value_came_from(fresh):
     words = ["--config_set", "gtx1080ti", "--learning_rate", "1e-4", "--print_config"]
     lines = run_program("run.py", *words, cwd=fresh).stdout.splitlines()
-    assert "learning_rate: 0.0001  # command line" in lines
-    assert any(line.startswith("train_batch_size: 64  # project.yaml:") for line in lines)
+    assert "  learning_rate: 0.0001  # command line" in lines
+    assert f"  model_dir: {fresh}/out/current  # project.yaml:12, set default" in lines
+    assert any(line.startswith("  train_batch_size: 64  # project.yaml:") for line in lines)
     assert any(line.endswith(", set gtx1080ti") for line in lines)
     assert any(line.endswith(", set default") for line in lines)
-    assert "xla: false  # default" in lines
+    assert "  xla: false  # default" in lines
     assert not (fresh / "out").exists()
 
 
@@ -239,4 +282,4 @@ def test_help_does_not_import_tensorflow(tmp_path):
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True
     )
     assert "--xentropy_label_smoothing" in process.stdout
-    assert max(map(len, process.stdout.splitlines())) <= 100
+    assert max(map(len, process.stdout.splitlines())) <= 80

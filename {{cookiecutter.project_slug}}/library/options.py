@@ -1,0 +1,162 @@
+"""A dataclass field as an option: its default, its help, and which values it takes."""
+
+import dataclasses
+import difflib
+import math
+import os
+import re
+import types
+import typing
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+REQUIRED = dataclasses.MISSING
+BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+INTEGER = re.compile(r"[-+]?[0-9]+")
+NUMBER = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?")
+NOUNS = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a line of text",
+    Path: "a path, its variables set",
+}
+
+
+def option(
+    default: Any,
+    help: str,
+    *,
+    group: str = "options",
+    choices: Sequence[str] = (),
+    minimum: float = -math.inf,
+    maximum: float = math.inf,
+    above: float = -math.inf,
+    shaping: bool = False,
+) -> Any:
+    """A field of a dataclass of options; its type is one of NOUNS, `tuple[T, ...]` or `T | None`.
+
+    Args:
+        default: its value when neither a set nor the command line gives one; REQUIRED asks for
+            one of these.
+        help: its unit and its effect, as `--help` shows them.
+        group: the heading under which `--help` lists it.
+        choices: the only values that are allowed, for a string; for a path, words that are none.
+        minimum, maximum: the allowed range of a number, both included.
+        above: a bound that is itself not allowed.
+        shaping: whether a model that was trained with another value cannot be used.
+    """
+    allowed = {"choices": choices, "minimum": minimum, "maximum": maximum, "above": above}
+    words = {"help": help, "group": group, "shaping": shaping}
+    return dataclasses.field(default=default, metadata=words | allowed)
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """A question to end an error line with, or nothing where no known word is near."""
+    known = list(known)
+    near = [name for name in known if word and name.startswith(word)]
+    near = near or difflib.get_close_matches(word, known, n=1)
+    return f" (did you mean {' or '.join(near)}?)" if near else ""
+
+
+class Option:
+    """A field, as the command line and the YAML files see it."""
+
+    def __init__(self, cls: type, field: dataclasses.Field):
+        self.name, self.default, self.rule = field.name, field.default, field.metadata
+        hint = typing.get_type_hints(cls)[field.name]
+        self.optional = isinstance(hint, types.UnionType)
+        if self.optional:
+            hint = next(kind for kind in typing.get_args(hint) if kind is not types.NoneType)
+        self.many = typing.get_origin(hint) is tuple
+        self.kind: type = typing.get_args(hint)[0] if self.many else hint
+
+    @property
+    def limits(self) -> str:
+        """Choices or range, in words."""
+        if self.rule["choices"]:
+            words = ", ".join(self.rule["choices"])
+            return f"{words} or a path" if self.kind is Path else f"one of {words}"
+        bounds = (("at least", "minimum"), ("above", "above"), ("at most", "maximum"))
+        return " and ".join(
+            f"{word} {self.rule[key]:g}" for word, key in bounds if math.isfinite(self.rule[key])
+        )
+
+    @property
+    def help(self) -> str:
+        """Its line in `--help`: effect, limits and default."""
+        notes = [self.limits] * bool(self.limits)
+        if self.default is REQUIRED:
+            notes.append("required")
+        elif self.default != ():
+            default = str(plain(self.default))
+            word = default.lower() if self.kind is bool else default
+            notes.append(f"default: {'null' if self.default is None else word}")
+        return self.rule["help"] + f" ({'; '.join(notes)})" * bool(notes)
+
+    @property
+    def allowed(self) -> str:
+        """What it takes, in words."""
+        noun = self.limits if self.rule["choices"] else f"{NOUNS[self.kind]} {self.limits}".strip()
+        return ("a list, each " if self.many else "") + noun + (" or null" * self.optional)
+
+    def value(self, text: Any, root: Path) -> Any:
+        """What a text means for this option.
+
+        Args:
+            text: a string; None or "null" for null; a list for many; a dict for a mapping.
+            root: the folder that relative paths start from.
+
+        Raises:
+            ValueError: it means nothing; the message says what is allowed.
+        """
+        if self.optional and text in (None, "null"):
+            return None
+        texts = text if isinstance(text, list) else [text]
+        values = [self._one(each, root) for each in texts]
+        if None in values or (isinstance(text, list) and not self.many):
+            near = did_you_mean(_shown(text), self.rule["choices"])
+            raise ValueError(f"{self.name}: {_shown(text)} is not {self.allowed}{near}")
+        return tuple(values) if self.many else values[0]
+
+    def _one(self, text: Any, root: Path) -> Any:
+        """One value; None for a text that is not allowed."""
+        if not isinstance(text, str):
+            return None
+        if self.kind is bool:
+            return BOOLEANS.get(text.lower())
+        if self.kind in (str, Path) and len(f".{text}.".splitlines()) > 1:
+            return None
+        if self.kind is Path:
+            path = os.path.expandvars(os.path.expanduser(text))
+            if text in self.rule["choices"]:
+                return Path(text)
+            return root / path if path.strip() and not re.search(r"\$|\0", path) else None
+        if self.kind is str:
+            return text if not self.rule["choices"] or text in self.rule["choices"] else None
+        pattern = INTEGER if self.kind is int else NUMBER
+        if not pattern.fullmatch(text) or len(text) > 30:
+            return None
+        number = self.kind(text)
+        inside = self.rule["minimum"] <= number <= self.rule["maximum"]
+        return number if inside and self.rule["above"] < number < math.inf else None
+
+
+def _shown(text: Any) -> str:
+    """What `Option.value` takes, in words."""
+    if isinstance(text, list):
+        return f"[{', '.join(map(_shown, text))}]"
+    return "null" if text is None else "a mapping" if isinstance(text, dict) else text
+
+
+def plain(value: Any) -> Any:
+    """The value of an option as YAML knows it."""
+    if isinstance(value, tuple):
+        return [plain(each) for each in value]
+    return str(value) if isinstance(value, Path) else value
+
+
+def options_of(cls: type) -> dict[str, Option]:
+    """The options of a dataclass, by name."""
+    return {field.name: Option(cls, field) for field in dataclasses.fields(cls)}

@@ -1,0 +1,167 @@
+"""Every option changes what a run does: its weights, its graph, its files or what it prints."""
+
+import ast
+import contextlib
+import dataclasses
+import io
+import json
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+from conftest import ROOT, convert
+
+from project import commands, networks
+from project.input_fn import evaluation_input
+from project.settings import Hyperparameters, Settings
+
+WEIGHTS, GRAPH, CHECKPOINTS, POINTS = "weights", "graph", "checkpoints", "points in TensorBoard"
+LINES, FOLDERS, BEST, EVALUATION, BATCHES = "lines", "folders", "best", "evaluation", "eval batches"
+
+EFFECTS: dict[str, tuple[Any, str]] = {
+    "train_data": ("more/validation", WEIGHTS),
+    "validation_data": ("more/train", BEST),
+    "test_data": ("more/train", EVALUATION),
+    "model_dir": ("out/elsewhere", FOLDERS),
+    "best_model_dir": ("out/elsewhere", FOLDERS),
+    "model": ("latest", EVALUATION),
+    "train_batch_size": (8, WEIGHTS),
+    "eval_batch_size": (8, BATCHES),
+    "train_epochs": (2.0, CHECKPOINTS),
+    "epochs_between_evals": (0.5, CHECKPOINTS),
+    "random_seed": (1, WEIGHTS),
+    "xla": (True, GRAPH),
+    "num_parallel_calls": (1, GRAPH),
+    "prefetch_size": (3, GRAPH),
+    "prefetch_to_device": ("/cpu:0", GRAPH),
+    "log_steps": (1, LINES),
+    "save_summary_steps": (1, POINTS),
+    "keep_checkpoint_max": (1, CHECKPOINTS),
+    "network": ("linear", WEIGHTS),
+    "image_size": (32, GRAPH),
+    "dropout_rate": (0.6, WEIGHTS),
+    "learning_rate": (1e-2, WEIGHTS),
+    "adam_beta1": (0.5, WEIGHTS),
+    "adam_beta2": (0.5, WEIGHTS),
+    "adam_epsilon": (1e-2, WEIGHTS),
+    "l2_regularization": (1.0, WEIGHTS),
+    "xentropy_label_smoothing": (0.4, WEIGHTS),
+    "min_crop_area": (0.3, WEIGHTS),
+    "random_flip": (False, WEIGHTS),
+}
+"""Another value of each option, and where it has to show."""
+
+ONLY_ON_THE_COMMAND_LINE = {"hyperparameter_file", "hyperparameter_set"}
+"""Where the other options come from: see test_config.py and test_run.py."""
+
+SAME_WEIGHTS = ("num_parallel_calls", "prefetch_size", "prefetch_to_device", "log_steps")
+SAME_WEIGHTS += ("save_summary_steps", "keep_checkpoint_max", "eval_batch_size")
+SAME_WEIGHTS += ("epochs_between_evals",)
+
+
+def linear(images: tf.Tensor, *, num_classes: int, seed: int, **_: Any) -> tf.Tensor:
+    """A network that cnn is to be told from."""
+    return networks.dense(tf.reduce_mean(images, axis=[1, 2]), num_classes, seed=seed)
+
+
+@pytest.fixture(scope="module")
+def here(data: Path, pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with two sets of data: `data`, and `more` with the halves the other way round."""
+    here = tmp_path_factory.mktemp("effects")
+    (here / "data").symlink_to(data)
+    convert(pictures / "train", here / "more", "train", "--validation_fraction", 0.5)
+    return here
+
+
+def observe(here: Path, **changed: Any) -> dict[str, Any]:
+    """Train for some steps, evaluate, and tell what there is to see."""
+    start = Path(tempfile.mkdtemp(dir=here)) / "out"
+    start.mkdir()
+    paths = {"train_data": "data/train", "validation_data": "data/validation"}
+    paths |= {"test_data": "data/test", "model_dir": "out/current", "best_model_dir": "out/best"}
+    values = {"train_batch_size": 16, "train_epochs": 1, "epochs_between_evals": 1, **changed}
+    for name, path in paths.items():
+        path = values.get(name, path)
+        values[name] = start.parent / path if path.startswith("out") else here / path
+    small = {"image_size": 16, **values}
+    fields = ({f.name for f in dataclasses.fields(cls)} for cls in (Settings, Hyperparameters))
+    settings, hyperparameters = (
+        cls(**{name: small[name] for name in names & small.keys()})
+        for cls, names in zip((Settings, Hyperparameters), fields, strict=True)
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(networks.NETWORKS, "linear", linear)
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            commands.train(settings, hyperparameters)
+        commands.evaluate(settings, hyperparameters, split="test")
+
+    def from_start(path: str | Path) -> str:
+        return str(path).replace(str(start), "").replace(str(here), "")
+
+    model_dir = settings.model_dir
+    latest = tf.train.latest_checkpoint(str(model_dir))
+    metrics = json.loads((model_dir / "evaluation" / "metrics.json").read_text())
+    best = json.loads((settings.best_model_dir / "best.json").read_text())
+    events = [
+        event
+        for file in model_dir.glob("events*")
+        for event in tf.compat.v1.train.summary_iterator(str(file))
+    ]
+    batches = evaluation_input(settings.test_data, settings, hyperparameters)
+    # Functions have names that are numbered through the process, and are sorted by them.
+    graph = re.sub(r"_\d+", "", from_start((model_dir / "graph.pbtxt").read_text()))
+    return {
+        WEIGHTS: {
+            name: tf.train.load_variable(latest, name).tobytes()
+            for name, _ in tf.train.list_variables(latest)
+        },
+        GRAPH: sorted(graph.splitlines()),
+        CHECKPOINTS: sorted(path.name for path in model_dir.glob("*.index")),
+        POINTS: [event.step for event in events if event.HasField("summary")],
+        LINES: printed.getvalue().count("\nstep "),
+        FOLDERS: sorted(from_start(path) for path in start.iterdir()),
+        BEST: best["value"],
+        EVALUATION: {name: from_start(value) for name, value in metrics.items()},
+        BATCHES: [int(labels.shape[0]) for _, labels in batches],
+    }
+
+
+@pytest.fixture(scope="module")
+def before(here: Path) -> dict[str, Any]:
+    return observe(here)
+
+
+def test_the_same_options_show_the_same(here, before):
+    assert observe(here, xla=False) == before
+
+
+@pytest.mark.parametrize(("name", "value", "shows"), [(k, *v) for k, v in EFFECTS.items()])
+def test_another_value_shows(here, before, name, value, shows):
+    after = observe(here, **{name: value})
+    assert after[shows] != before[shows]
+    if name in SAME_WEIGHTS:
+        assert after[WEIGHTS] == before[WEIGHTS]
+
+
+def test_no_option_is_left_out():
+    names = {f.name for cls in (Settings, Hyperparameters) for f in dataclasses.fields(cls)}
+    assert names == EFFECTS.keys() | ONLY_ON_THE_COMMAND_LINE
+
+
+def test_nothing_reads_an_option_that_is_not_there():
+    fields = {
+        "settings": {f.name for f in dataclasses.fields(Settings)},
+        "hyperparameters": {f.name for f in dataclasses.fields(Hyperparameters)},
+    }
+    read = [
+        (node.value.id, node.attr)
+        for path in (ROOT / "project").glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+    ]
+    read = [(owner, name) for owner, name in read if owner in fields]
+    assert len(read) > 20
+    assert not [(owner, name) for owner, name in read if name not in fields[owner]]
