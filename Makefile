@@ -8,7 +8,7 @@ PROJECT = build/my-tensorflow-project
 export PYTHONDONTWRITEBYTECODE = 1
 export RUFF_NO_CACHE = true
 
-.PHONY: demo test matrix lint
+.PHONY: demo test matrix lint benchmark
 
 demo: $(VENV)/installed  ## from nothing to a trained, evaluated, exported classifier
 	$(BIN)/cookiecutter --no-input --default-config --overwrite-if-exists --output-dir build .
@@ -20,6 +20,9 @@ test: lint  ## the tests in place, then those of the template
 
 matrix: $(VENV)/installed  ## the oldest and the newest TensorFlow, each with its Pythons
 	$(BIN)/python tests/matrix.py build/matrix
+
+benchmark: $(VENV)/installed  ## what takes time, as ratios
+	$(BIN)/python benchmarks/help.py
 
 lint: $(VENV)/installed  ## the linter
 	$(BIN)/ruff check

@@ -42,7 +42,7 @@ def toml(project: Path) -> dict:
     return tomllib.loads((project / "pyproject.toml").read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("answers", itertools.product(*CHOICES.values()), ids="-".join)
+@pytest.mark.parametrize("answers", list(itertools.product(*CHOICES.values())), ids="-".join)
 def test_every_choice_renders_whole(render, answers):
     answers = dict(zip(CHOICES, answers, strict=True))
     project = render(author_name="Ada Lovelace", **answers)
