@@ -12,10 +12,14 @@ class UserError(Exception):
         super().__init__("\n".join(self.lines))
 
 
+class RunError(Exception):
+    """A run that cannot go on through no mistake in the command: one line, without a traceback."""
+
+
 def run(main: Callable[[], None]) -> None:
     """Run a program's `main` and exit: 0 done, 2 the user's mistake, 130 interrupted.
 
-    Anything else is our mistake, not the user's: it keeps its traceback and exits with 1.
+    A RunError exits with 1. So does anything else, which is our mistake, and keeps its traceback.
     """
     try:
         main()
@@ -23,6 +27,8 @@ def run(main: Callable[[], None]) -> None:
         for line in error.lines:
             print(f"error: {line}", file=sys.stderr)
         sys.exit(2)
+    except RunError as error:
+        sys.exit(f"error: {error}")
     except (PermissionError, FileExistsError, NotADirectoryError, IsADirectoryError) as error:
         print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
         sys.exit(2)

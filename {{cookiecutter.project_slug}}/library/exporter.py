@@ -15,7 +15,7 @@ from library.errors import UserError
 from library.estimator import Exporter
 from library.files import replacing
 
-BEST_FILE = "best.json"
+BEST_FILE, PATIENCE_FILE = "best.json", "patience.json"
 
 
 class BestCheckpointExporter(Exporter):
@@ -31,7 +31,10 @@ class BestCheckpointExporter(Exporter):
 
     best.json is the truth: it survives a restart, and it is replaced after the files that it names
     are whole and before any other is deleted, so that a kill at any moment leaves a whole best.
-    A value that is not a number never becomes the best.
+    A value that is not a number never becomes the best. patience.json says which checkpoint was
+    evaluated last, and how many evaluations in a row have not improved:
+
+        {"evaluated_step": 1800, "evaluations_without_improvement": 2}
     """
 
     def __init__(
@@ -59,6 +62,10 @@ class BestCheckpointExporter(Exporter):
         self.best_model_dir = Path(best_model_dir)
         self.metric, self.mode, self.keep = metric, mode, keep
         self.assets = [Path(asset) for asset in assets]
+        file = self.best_model_dir / PATIENCE_FILE
+        patience = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+        self.evaluated_step: int | None = patience.get("evaluated_step")
+        self.evaluations_without_improvement = patience.get("evaluations_without_improvement", 0)
 
     @property
     def name(self) -> str:
@@ -91,9 +98,21 @@ class BestCheckpointExporter(Exporter):
         }
         kept = [one for one in self._kept() if one["step"] != new["step"]]
         ranked = sorted([*kept, new], key=self._rank)[: self.keep]
-        if math.isnan(new["value"]) or new not in ranked:
-            return None
+        among_the_best = not math.isnan(new["value"]) and new in ranked
+        copy = self._keep(checkpoint_path, ranked) if among_the_best else None
+        improved = among_the_best and new is ranked[0]
+        self.evaluated_step = new["step"]
+        failures = self.evaluations_without_improvement
+        self.evaluations_without_improvement = 0 if improved else failures + 1
+        self.best_model_dir.mkdir(parents=True, exist_ok=True)
+        with replacing(self.best_model_dir / PATIENCE_FILE) as temporary:
+            names = ("evaluated_step", "evaluations_without_improvement")
+            text = json.dumps({name: getattr(self, name) for name in names})
+            temporary.write_text(text + "\n", encoding="utf-8")
+        return copy
 
+    def _keep(self, checkpoint_path: str, ranked: list[dict[str, Any]]) -> str:
+        """Copy a checkpoint, and delete those that are no longer among the best."""
         # In this order, so that a kill at any moment leaves a best.json with whole files.
         copy = str(self.best_model_dir / Path(checkpoint_path).name)
         self.best_model_dir.mkdir(parents=True, exist_ok=True)

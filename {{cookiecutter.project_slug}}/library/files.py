@@ -25,3 +25,10 @@ def replacing(path: str | Path) -> Iterator[Path]:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def remove_leftovers(folder: str | Path) -> None:
+    """Delete what a killed process has left half written: our files, and TensorFlow's."""
+    for pattern in (".*.tmp", "*.tempstate*"):
+        for file in Path(folder).glob(pattern):
+            file.unlink(missing_ok=True)

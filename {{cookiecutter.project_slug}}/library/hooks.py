@@ -1,5 +1,7 @@
-"""What happens beside the training steps: the progress line, and stopping well."""
+"""What happens beside the training steps: the progress line, stopping well, stopping early."""
 
+import math
+import os
 import signal
 import time
 from pathlib import Path
@@ -7,6 +9,8 @@ from types import FrameType
 from typing import Any
 
 import tensorflow as tf
+
+from library.exporter import BestCheckpointExporter
 
 SessionRunHook = tf.compat.v1.train.SessionRunHook
 SessionRunArgs = tf.compat.v1.train.SessionRunArgs
@@ -58,37 +62,83 @@ class ProgressHook(SessionRunHook):
 
 
 class GracefulStopHook(SessionRunHook):
-    """Ctrl-C and SIGTERM finish the step, save a checkpoint and raise KeyboardInterrupt.
+    """Ctrl-C, SIGTERM and the end of `max_time` save a checkpoint and raise KeyboardInterrupt.
 
-    A second one ends the process at once. The handlers that were there come back with the end of
-    the training.
+        stop = GracefulStopHook(model_dir)
+        TrainSpec(..., hooks=[stop])
+        EvalSpec(..., hooks=[stop.in_evaluation])
+
+    The step is finished first. A second signal ends the process at once, with status 130; what was
+    saved before stays whole. The handlers that were there come back with the end of the training.
     """
 
     SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
-    def __init__(self, model_dir: str | Path):
+    def __init__(self, model_dir: str | Path, *, max_time: float | None = None):
+        """
+        Args:
+            model_dir: where the checkpoint is saved.
+            max_time: minutes from now; None: no limit.
+        """
         self.checkpoint = str(Path(model_dir) / "model.ckpt")
+        self.deadline = math.inf if max_time is None else time.monotonic() + 60 * max_time
+        self.asked = False
+        self.in_evaluation = _StopInEvaluationHook(self)
+
+    @property
+    def due(self) -> bool:
+        return self.asked or time.monotonic() >= self.deadline
 
     def begin(self) -> None:
-        self.asked = False
         self.global_step = tf.compat.v1.train.get_global_step()
         self.before = {number: signal.signal(number, self._ask) for number in self.SIGNALS}
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
+        if self.asked:
+            os._exit(130)
         self.asked = True
-        self._restore()
-
-    def _restore(self) -> None:
-        for number, handler in self.before.items():
-            signal.signal(number, handler)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        if self.asked:
+        if self.due:
             session = run_context.session
             step = int(session.run(self.global_step))
             saver = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SAVERS)[0]
             saver.save(session, self.checkpoint, global_step=step)
-            raise KeyboardInterrupt(f"saved at step {step}; the same command goes on from there")
+            raise _saved_at(step)
 
     def end(self, session: Any) -> None:
-        self._restore()
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
+
+
+class _StopInEvaluationHook(SessionRunHook):
+    """Ends an evaluation within training, which comes right after a checkpoint."""
+
+    def __init__(self, stop: GracefulStopHook):
+        self.stop = stop
+
+    def begin(self) -> None:
+        self.global_step = tf.compat.v1.train.get_global_step()
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        if self.stop.due:
+            raise _saved_at(int(run_context.session.run(self.global_step)))
+
+
+def _saved_at(step: int) -> KeyboardInterrupt:
+    return KeyboardInterrupt(f"saved at step {step}; the same command goes on from there")
+
+
+class EarlyStopHook(SessionRunHook):
+    """Ends training after so many evaluations in a row without a better one."""
+
+    def __init__(self, exporter: BestCheckpointExporter, evaluations: int):
+        self.exporter, self.evaluations = exporter, evaluations
+
+    @property
+    def due(self) -> bool:
+        return self.exporter.evaluations_without_improvement >= self.evaluations
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        if self.due:
+            run_context.request_stop()

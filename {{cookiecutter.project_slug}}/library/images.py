@@ -35,16 +35,17 @@ def to_example(jpeg: Jpeg, label: int, class_name: str, filename: str) -> bytes:
     return example.SerializeToString(deterministic=True)
 
 
-def parse_example(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """The inverse: a string scalar -> the encoded picture, string, and its label, int64."""
+def parse_example(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """The inverse: a string scalar -> encoded picture, string; label, int64; file name, string."""
     features = tf.io.parse_single_example(
         record,
         {
             "image/encoded": tf.io.FixedLenFeature([], tf.string),
             "image/class/label": tf.io.FixedLenFeature([], tf.int64),
+            "image/filename": tf.io.FixedLenFeature([], tf.string, default_value=""),
         },
     )
-    return features["image/encoded"], features["image/class/label"]
+    return features["image/encoded"], features["image/class/label"], features["image/filename"]
 
 
 # ---- tensors -----------------------------------------------------------------------------------

@@ -1,5 +1,7 @@
 """The order of examples as a pure function of (seed, epoch, position)."""
 
+from collections.abc import Callable
+
 import tensorflow as tf
 
 POSITIONS_PER_CALL = 4096
@@ -43,20 +45,48 @@ def shuffle_and_repeat(
         key = tf.random.stateless_uniform(
             [3], seed=tf.stack([seed, epoch]), minval=None, maxval=None, dtype=tf.uint32
         )
-        begin = tf.where(epoch == first_epoch, tf.cast(first_position, tf.int64), 0)
+        # Not epoch == first_epoch: in a graph, that asks whether they are one object.
+        begin = tf.where(tf.equal(epoch, first_epoch), tf.constant(first_position, tf.int64), 0)
         return (
-            tf.data.Dataset.range(begin, num_examples)
-            .batch(POSITIONS_PER_CALL)
+            tf.data.Dataset.range(begin, num_examples, POSITIONS_PER_CALL)
             .map(
-                lambda positions: tf.raw_ops.RandomIndexShuffle(
-                    index=positions,
+                lambda first: tf.raw_ops.RandomIndexShuffle(
+                    index=tf.range(first, tf.minimum(first + POSITIONS_PER_CALL, num_examples)),
                     seed=key,
                     max_index=tf.constant(num_examples - 1, tf.int64),
                     rounds=8,
-                )
+                ),
+                num_parallel_calls=tf.data.AUTOTUNE,
             )
             .unbatch()
         )
 
     end = tf.int64.max if epochs is None else epochs
     return tf.data.Dataset.range(first_epoch, end).flat_map(permutation)
+
+
+def random_shard(shard_size: int, dataset_size: int, *, seed: int) -> Callable:
+    """A transformation for pipelines that cannot read by id: blocks in a random order.
+
+        dataset.apply(random_shard(1000, 50_000, seed=1)).shuffle(2000, seed=1)
+
+    The dataset is cut into blocks of `shard_size` neighbours, which come in a new order at each
+    pass, and stay in their order within. Every block starts by skipping what comes before it: use
+    it on what is cheap to skip, such as file names, and never behind a decoder.
+
+    Args:
+        shard_size: number of elements in a block; the last one may be smaller.
+        dataset_size: number of elements in the dataset.
+        seed: fixes the order of the blocks in each pass.
+
+    Returns:
+        A function from dataset to dataset, for `tf.data.Dataset.apply`.
+    """
+
+    def transformation(dataset: tf.data.Dataset) -> tf.data.Dataset:
+        begins = tf.data.Dataset.range(0, dataset_size, shard_size)
+        return begins.shuffle(-(-dataset_size // shard_size), seed=seed).flat_map(
+            lambda begin: dataset.skip(begin).take(shard_size)
+        )
+
+    return transformation

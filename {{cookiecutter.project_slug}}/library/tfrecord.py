@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +22,15 @@ import tensorflow as tf
 
 from library.errors import UserError
 from library.files import replacing
+from library.shuffling import shuffle_and_repeat
 
 FORMAT_VERSION = 1
 INDEX = np.dtype([("shard", "<u4"), ("length", "<u4"), ("offset", "<u8")])
 HEADER, FOOTER = struct.Struct("<QI"), struct.Struct("<I")
 IDS_PER_CALL = 64
 """One call of Python for so many records: one for each record costs a fifth of the speed."""
+SHARDS_IN_TURNS = 4
+"""Files that a stream reads from at the same time: neighbours in a file do not stay neighbours."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,6 +83,21 @@ class Card:
             text = json.dumps(dataclasses.asdict(self), indent=2, ensure_ascii=False)
             temporary.write_text(text + "\n", encoding="utf-8")
 
+    def files(self, path: str | Path) -> list[Path]:
+        """The shards of the data set `path`, as "data/train".
+
+        Raises:
+            UserError: one is missing, or of another size.
+        """
+        files = [Path(path).parent / shard.file for shard in self.shards]
+        for file, shard in zip(files, self.shards, strict=True):
+            if not file.exists():
+                raise UserError(f"{file}: there is no such file, but {path}.json names it")
+            size = file.stat().st_size
+            if size != shard.bytes:
+                raise UserError(f"{file}: {size} bytes, but {path}.json says {shard.bytes}")
+        return files
+
 
 # ---- writing -----------------------------------------------------------------------------------
 
@@ -131,6 +149,44 @@ def write_index(path: Path, rows_by_shard: Iterable[np.ndarray]) -> None:
 # ---- reading -----------------------------------------------------------------------------------
 
 
+class DamagedRecordError(UserError):
+    """A record that is not what was written."""
+
+
+def index_of(shards: Sequence[str | Path]) -> np.ndarray:
+    """Find all records of any TFRecord files by their headers, without reading their data.
+
+    Returns:
+        Rows of INDEX, in the order of the files.
+
+    Raises:
+        DamagedRecordError: a header is damaged, or a file ends within a record; the message names
+            the file and the number of the record in it, counted from 0.
+    """
+    rows: list[tuple[int, int, int]] = []
+    for number, shard in enumerate(shards):
+        size, offset, count = os.path.getsize(shard), 0, 0
+        with open(shard, "rb", buffering=0) as file:
+            while offset < size:
+                header = os.pread(file.fileno(), HEADER.size, offset)
+                length = _length_in(header)
+                end = offset + HEADER.size + (length or 0) + FOOTER.size
+                if length is None or end > size:
+                    what = "has a damaged header" if length is None else "is cut off"
+                    raise DamagedRecordError(f"{shard}: record {count} {what}")
+                rows.append((number, length, offset))
+                offset, count = end, count + 1
+    return np.array(rows, INDEX)
+
+
+def _length_in(header: bytes) -> int | None:
+    """The length of a record by its header; None where that is damaged."""
+    if len(header) != HEADER.size:
+        return None
+    length, crc = HEADER.unpack(header)
+    return length if crc == masked_crc(header[:8]) else None
+
+
 class Reader:
     """The records of a data set by their number, in any order, from several threads.
 
@@ -138,43 +194,72 @@ class Reader:
     grow with the data set.
     """
 
-    def __init__(self, path: str):
+    def __init__(self, path: str | Path):
         """Open the data set `path`, as "data/train".
+
+        An index that is missing, or does not fit the shards, is written anew.
 
         Raises:
             UserError: a file is missing, or is not the one that the card describes.
         """
         self.card = Card.load(f"{path}.json")
-        folder = Path(path).parent
+        self.shards = self.card.files(path)
+        self.path = Path(f"{path}.index")
+        if not self._open_index():
+            rows = index_of(self.shards)
+            write_index(self.path, self._split(rows))
+            if not self._open_index():
+                raise UserError(f"{path}.json: its shards hold another number of records")
+            print(f"{self.path}: written anew, since it was missing or did not fit the shards")
+        self.files = [os.open(file, os.O_RDONLY) for file in self.shards]
+
+    def _open_index(self) -> bool:
+        """Whether the index leads from the start to the end of each shard, record by record."""
         try:
-            self.index = np.load(f"{path}.index", mmap_mode="r")
-        except (OSError, ValueError) as error:
-            raise UserError(f"{path}.index: not the index of a data set") from error
+            self.index = np.load(self.path, mmap_mode="r")
+        except (OSError, ValueError):
+            return False
         if self.index.dtype != INDEX or len(self.index) != self.card.num_examples:
-            raise UserError(f"{path}.index: does not belong to {path}.json")
-        self.files = []
-        for shard in self.card.shards:
-            file = folder / shard.file
-            size = file.stat().st_size if file.exists() else 0
-            if size != shard.bytes:
-                raise UserError(f"{file}: {size} bytes, but its card says {shard.bytes}")
-            self.files.append(open(file, "rb", buffering=0))  # noqa: SIM115  as long as the reader
+            return False
+        parts = zip(self.card.shards, self._split(self.index), strict=True)
+        for number, (shard, rows) in enumerate(parts):
+            ends = np.cumsum(rows["length"] + np.uint64(HEADER.size + FOOTER.size))
+            begins = np.append(np.uint64(0), ends)
+            if (
+                np.any(rows["shard"] != number)
+                or np.any(rows["offset"] != begins[:-1])
+                or begins[-1] != shard.bytes
+            ):
+                return False
+        return True
+
+    def _split(self, rows: np.ndarray) -> list[np.ndarray]:
+        """The rows of each shard."""
+        return np.split(rows, np.cumsum([shard.examples for shard in self.card.shards])[:-1])
+
+    def __del__(self) -> None:
+        for file in getattr(self, "files", ()):
+            os.close(file)
 
     def read(self, ids: np.ndarray) -> np.ndarray:
         """The records of these numbers: int64 [n] -> bytes objects [n].
 
         Raises:
-            ValueError: a record is damaged; the message names its shard and its number there.
+            DamagedRecordError: a record is not what was written; the message names its shard and
+                its number there, counted from 0.
         """
         records = np.empty(len(ids), object)
         for position, (shard, length, offset) in enumerate(self.index[ids]):
-            file = self.files[shard]
             size = int(length) + HEADER.size + FOOTER.size
-            data = os.pread(file.fileno(), size, int(offset))
+            data = os.pread(self.files[shard], size, int(offset))
             record = data[HEADER.size : -FOOTER.size]
-            if len(data) != size or FOOTER.unpack(data[-FOOTER.size :])[0] != masked_crc(record):
-                first = np.searchsorted(self.index["shard"], shard)
-                raise ValueError(f"{file.name}: record {ids[position] - first} is damaged")
+            if (
+                len(data) != size
+                or _length_in(data[: HEADER.size]) != length
+                or FOOTER.unpack(data[-FOOTER.size :])[0] != masked_crc(record)
+            ):
+                number = ids[position] - np.searchsorted(self.index["shard"], shard)
+                raise DamagedRecordError(f"{self.shards[shard]}: record {number} is damaged")
             records[position] = record
         return records
 
@@ -199,3 +284,61 @@ def read_by_id(reader: Reader, num_parallel_calls: int) -> Callable:
         return ids.batch(IDS_PER_CALL).map(read, num_parallel_calls=num_parallel_calls).unbatch()
 
     return transformation
+
+
+def read_stream(
+    path: str | Path, seed: int, start: int = 0, *, buffer_mb: float
+) -> tf.data.Dataset:
+    """All records without end, roughly shuffled, from storage where random reads are slow.
+
+    Every epoch reads the shards in an order of its own, some of them in turns, through a buffer of
+    serialized records. That is exact while it runs: every epoch has every record once, and the
+    order follows from the seed alone. It is not exact where it starts in the middle: shards that
+    the order has before `start` are left out unread, and then as many records as are missing. So
+    of this one epoch, which has the right number of records, some that were in the buffer or in
+    shards half read come again, and others do not.
+
+    Args:
+        path: of the data set, as "data/train".
+        seed: fixes the order.
+        start: number of records that the run has used up already.
+        buffer_mb: size of the buffer in megabytes; a larger one shuffles better.
+
+    Returns:
+        A dataset of string scalars.
+
+    Raises:
+        UserError: there is no card, or not one of a data set.
+    """
+    card = Card.load(f"{path}.json")
+    files = tf.constant([str(file) for file in card.files(path)])
+    examples = tf.constant([shard.examples for shard in card.shards], tf.int64)
+    num_shards, size = len(card.shards), sum(shard.bytes for shard in card.shards)
+    buffer_size = max(1, int(buffer_mb * 2**20 * card.num_examples / size))
+    first_epoch, skipped = divmod(start, card.num_examples)
+
+    def read_epoch(epoch: tf.Tensor, order: tf.Tensor) -> tf.data.Dataset:
+        skip = tf.where(tf.equal(epoch, first_epoch), tf.constant(skipped, tf.int64), 0)
+        ends = tf.cumsum(tf.gather(examples, order))
+        unread = tf.boolean_mask(order, ends > skip)
+        skip -= tf.reduce_max(tf.where(ends <= skip, ends, 0))
+        return (
+            tf.data.Dataset.from_tensor_slices(tf.gather(files, unread))
+            .interleave(tf.data.TFRecordDataset, cycle_length=SHARDS_IN_TURNS, block_length=16)
+            .skip(skip)
+            .shuffle(buffer_size, seed=tf.cast(seed + epoch, tf.int64))
+        )
+
+    orders = shuffle_and_repeat(num_shards, seed, first_epoch * num_shards).batch(num_shards)
+    return orders.enumerate(first_epoch).flat_map(read_epoch)
+
+
+def verify(path: str | Path) -> None:
+    """Read every record of a data set.
+
+    Raises:
+        UserError: a file or a record is not what was written; the message names it.
+    """
+    reader = Reader(path)
+    for begin in range(0, len(reader.index), IDS_PER_CALL):
+        reader.read(np.arange(begin, min(begin + IDS_PER_CALL, len(reader.index))))

@@ -1,16 +1,19 @@
 """The commands of run.py: train, evaluate, predict, export."""
 
+import contextlib
 import dataclasses
 import json
 import math
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import tensorflow as tf
 
 from library import run_record
-from library.errors import UserError
+from library.divergence import read_divergence
+from library.errors import RunError, UserError
 from library.estimator import (
     Estimator,
     EvalSpec,
@@ -19,13 +22,20 @@ from library.estimator import (
     train_and_evaluate,
 )
 from library.exporter import BestCheckpointExporter, find_checkpoint, global_step_of, read_best
-from library.files import replacing
-from library.hooks import GracefulStopHook, ProgressHook
+from library.files import remove_leftovers, replacing
+from library.hooks import EarlyStopHook, GracefulStopHook, ProgressHook
 from library.model_card import FILE as MODEL_FILE
 from library.model_card import ModelCard
 from library.predictions import Pictures, find_files, write_csv
-from library.tfrecord import Card
-from project.input_fn import evaluation_input, prediction_input, serving_input, train_input
+from library.tfrecord import Card, Reader, verify
+from project.input_fn import (
+    evaluation_input,
+    keys_of_step,
+    prediction_input,
+    serving_input,
+    train_input,
+    train_records,
+)
 from project.model_fn import model_fn
 from project.settings import Hyperparameters, Settings
 
@@ -44,20 +54,32 @@ def train(settings: Settings, hyperparameters: Hyperparameters) -> None:
         )
     step = global_step_of(latest) if latest else 0
     steps = max(1, int(settings.train_epochs * steps_per_epoch))
-    if step >= steps:
+    exporter = BestCheckpointExporter(
+        settings.best_model_dir,
+        keep=settings.keep_best_max,
+        assets=[settings.model_dir / MODEL_FILE],
+    )
+    early_stop = EarlyStopHook(exporter, settings.early_stopping_evals or math.inf)
+    evaluated = not step or exporter.evaluated_step == step
+    if evaluated and step >= steps:
         print(f"already trained to step {step} of {steps}; a larger train_epochs goes on")
+        return
+    if evaluated and early_stop.due:
+        print(f"already stopped early at step {step}; a larger early_stopping_evals goes on")
         return
     for change in _record_start(settings, hyperparameters):
         print(f"changed since the last start: {change}")
+    model.save(settings.model_dir)
+    for folder in (settings.model_dir, settings.best_model_dir):
+        remove_leftovers(folder)
+
     gpus = len(tf.config.list_physical_devices("GPU"))
     print(
         f"training from step {step} to {steps} on {f'{gpus} GPU' if gpus else 'the CPU'}: "
         f"{card.num_examples} examples an epoch"
     )
-
-    exporter = BestCheckpointExporter(
-        settings.best_model_dir, assets=[model.save(settings.model_dir)]
-    )
+    if gpus and settings.deterministic:
+        tf.config.experimental.enable_op_determinism()
     progress = ProgressHook(
         "batch_loss",
         every=settings.log_steps,
@@ -65,21 +87,33 @@ def train(settings: Settings, hyperparameters: Hyperparameters) -> None:
         batch_size=settings.train_batch_size,
         examples=card.num_examples,
     )
-    train_and_evaluate(
-        _estimator(settings, hyperparameters, model, steps_per_epoch),
-        TrainSpec(
-            lambda: train_input(settings, hyperparameters, step),
-            max_steps=steps,
-            hooks=[progress, GracefulStopHook(settings.model_dir)],
-        ),
-        EvalSpec(
-            lambda: evaluation_input(settings.validation_data, settings, hyperparameters),
-            steps=None,  # all of the data set
-            start_delay_secs=0,
-            throttle_secs=0,  # after every checkpoint
-            exporters=exporter,
-        ),
+    stop = GracefulStopHook(settings.model_dir, max_time=settings.max_time)
+    estimator = _estimator(settings, hyperparameters, model, steps_per_epoch)
+    workers = {
+        "num_workers": estimator.config.num_worker_replicas or 1,
+        "worker": estimator.config.global_id_in_cluster or 0,
+    }
+    train_spec = TrainSpec(
+        lambda: train_input(settings, hyperparameters, step, **workers),
+        max_steps=steps,
+        hooks=[progress, stop, early_stop],
     )
+    eval_spec = EvalSpec(
+        lambda: evaluation_input(settings.validation_data, settings, hyperparameters),
+        steps=None,  # all of the data set
+        start_delay_secs=0,
+        throttle_secs=0,  # after every checkpoint
+        hooks=[stop.in_evaluation],
+        exporters=exporter,
+    )
+    with _told_in_a_line(settings, step):
+        if not evaluated:  # the last start ended between this checkpoint and its evaluation
+            metrics = estimator.evaluate(eval_spec.input_fn, checkpoint_path=latest)
+            exporter.export(estimator, "", latest, metrics, is_the_final_export=False)
+        if step < steps and not early_stop.due:
+            train_and_evaluate(estimator, train_spec, eval_spec)
+    if early_stop.due:
+        print(f"stopped early: {settings.early_stopping_evals} evaluations without a better loss")
     best = read_best(settings.best_model_dir)
     if best:
         where = f"step {best['step']}, in {settings.best_model_dir}"
@@ -96,11 +130,12 @@ def evaluate(settings: Settings, hyperparameters: Hyperparameters, *, split: str
             f"{split}_data: {path} has the classes {', '.join(classes)}, "
             f"but the model has {', '.join(model.class_names)}"
         )
-    metrics = _estimator(settings, hyperparameters, model).evaluate(
-        lambda: evaluation_input(path, settings, hyperparameters),
-        checkpoint_path=checkpoint,
-        name=split,
-    )
+    with _told_in_a_line(settings):
+        metrics = _estimator(settings, hyperparameters, model).evaluate(
+            lambda: evaluation_input(path, settings, hyperparameters),
+            checkpoint_path=checkpoint,
+            name=split,
+        )
     numbers = {name: value.item() for name, value in sorted(metrics.items())}
     for name, value in numbers.items():
         print(f"{name}: {value:.6g}")
@@ -142,6 +177,41 @@ def export(settings: Settings, hyperparameters: Hyperparameters, *, export_dir: 
 # ---- what they share ---------------------------------------------------------------------------
 
 
+@contextlib.contextmanager
+def _told_in_a_line(settings: Settings, first_step: int = 0) -> Iterator[None]:
+    """Turn what can go wrong in a session without being our mistake into a line."""
+    try:
+        yield
+    except tf.errors.InvalidArgumentError as error:
+        found = read_divergence(error)
+        if not found:
+            raise
+        found["keys"] = keys_of_step(settings, first_step, found["step"])
+        file = settings.model_dir / "divergence.json"
+        with replacing(file) as temporary:
+            temporary.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+        raise RunError(
+            f"diverged after step {found['step']}, loss {found['loss']}: {file} names the "
+            "examples and the gradients; the last checkpoint is good. A smaller learning_rate, "
+            "or clip_gradient_norm, may help"
+        ) from error
+    except tf.errors.UnknownError as error:
+        damaged = re.search(r"DamagedRecordError: (.*)", error.message)
+        if not damaged:
+            raise
+        raise UserError(damaged[1]) from error
+    except tf.errors.DataLossError as error:
+        verify(settings.train_data)  # names the file and the record
+        raise error
+    except (tf.errors.ResourceExhaustedError, OSError) as error:
+        if "No space left" not in str(error):
+            raise
+        raise RunError(
+            f"no space left for {settings.model_dir} or {settings.best_model_dir}: the last "
+            "checkpoint is whole, and the run goes on from it when there is room"
+        ) from error
+
+
 def _card(settings: Settings, field: str) -> Card:
     """The card of a data set, or a line that says how to make it."""
     path = getattr(settings, field)
@@ -161,6 +231,7 @@ def _training_data(settings: Settings) -> tuple[Card, float]:
             f"validation_data: {settings.validation_data} has the classes "
             f"{', '.join(validation.classes)}, but the training data has {', '.join(card.classes)}"
         )
+    train_records(settings, 0), Reader(settings.validation_data)  # all files have to be there
     return card, card.num_examples / settings.train_batch_size
 
 
@@ -206,5 +277,6 @@ def _estimator(
         "class_names": model.class_names,
         "random_seed": settings.random_seed,
         "xla": settings.xla,
+        "steps_per_epoch": steps_per_epoch,
     }
     return Estimator(model_fn, config=config, params=params)

@@ -7,24 +7,36 @@ import tensorflow as tf
 from library import images
 from library.estimator import export as estimator_export
 from library.shuffling import shuffle_and_repeat
-from library.tfrecord import Reader, read_by_id
+from library.tfrecord import Reader, read_by_id, read_stream
 from project.settings import Hyperparameters, Settings
 
 
-def train_input(settings: Settings, hyperparameters: Hyperparameters, step: int) -> tf.data.Dataset:
+def train_input(
+    settings: Settings,
+    hyperparameters: Hyperparameters,
+    step: int,
+    *,
+    num_workers: int = 1,
+    worker: int = 0,
+) -> tf.data.Dataset:
     """Random crops of all training pictures, in a new order each epoch, without end.
 
     The order and every crop follow from (random_seed, number of the sample in the run), so that
     training that stopped at `step` sees what it would have seen.
 
+    Args:
+        settings: the data, the batch size, and how the data is read.
+        hyperparameters: the size of the pictures, and their augmentation.
+        step: the steps that the run has behind it.
+        num_workers: the processes that train together: each reads its share of the samples.
+        worker: the number of this process among them.
+
     Returns:
         Batches of ({"image": float32 [batch, size, size, 3]}, int64 [batch]).
     """
-    reader = Reader(settings.train_data)
-    start = step * settings.train_batch_size
 
     def crop(number: tf.Tensor, record: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-        encoded, label = images.parse_example(record)
+        encoded, label, _ = images.parse_example(record)
         image = images.random_crop(
             encoded,
             image_size=hyperparameters.image_size,
@@ -34,15 +46,18 @@ def train_input(settings: Settings, hyperparameters: Hyperparameters, step: int)
         )
         return {"image": image}, label
 
+    # The number of the sample in the run is the seed of its crop.
+    start = step * settings.train_batch_size
+    numbers = tf.data.Dataset.range(start + worker, tf.int64.max, num_workers)
+    records = train_records(settings, step, num_workers, worker)
+    options = tf.data.Options()
+    options.deterministic = settings.deterministic
     dataset = (
-        # Ids are shuffled, and never pictures: all of them, at the cost of no memory.
-        shuffle_and_repeat(reader.card.num_examples, settings.random_seed, start)
-        .apply(read_by_id(reader, settings.num_parallel_calls))
-        # The number of the sample in the run is the seed of its crop.
-        .enumerate(start)
+        tf.data.Dataset.zip((numbers, records))
         # One picture a call: several are decoded at the same time, and none waits for a batch.
         .map(crop, num_parallel_calls=settings.num_parallel_calls)
         .batch(settings.train_batch_size, drop_remainder=True)
+        .with_options(options)
         # The next batches are made while the network works on this one.
         .prefetch(settings.prefetch_size)
     )
@@ -50,6 +65,29 @@ def train_input(settings: Settings, hyperparameters: Hyperparameters, step: int)
         to_device = tf.data.experimental.prefetch_to_device(settings.prefetch_to_device)
         dataset = dataset.apply(to_device)
     return dataset
+
+
+def train_records(
+    settings: Settings, step: int, num_workers: int = 1, worker: int = 0
+) -> tf.data.Dataset:
+    """The records of the training data from this step on, shuffled: string scalars without end."""
+    seed, start = settings.random_seed, step * settings.train_batch_size
+    if settings.shuffle == "stream":
+        buffer_mb = settings.shuffle_buffer_mb
+        records = read_stream(settings.train_data, seed, start, buffer_mb=buffer_mb)
+        return records.shard(num_workers, worker)
+    # Ids are shuffled, and never pictures: all of them, at the cost of no memory.
+    reader = Reader(settings.train_data)
+    ids = shuffle_and_repeat(reader.card.num_examples, seed, start).shard(num_workers, worker)
+    return ids.apply(read_by_id(reader, settings.num_parallel_calls))
+
+
+def keys_of_step(settings: Settings, first_step: int, step: int) -> list[str]:
+    """The file names of the pictures of a step, in a run that started at `first_step`."""
+    size = settings.train_batch_size
+    records = train_records(settings, first_step).skip((step - first_step) * size).take(size)
+    keys = records.map(lambda record: images.parse_example(record)[2])
+    return [key.decode(errors="replace") for key in keys.as_numpy_iterator()]
 
 
 def evaluation_input(
@@ -64,7 +102,7 @@ def evaluation_input(
     reader = Reader(path)
 
     def crop(record: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-        encoded, label = images.parse_example(record)
+        encoded, label, _ = images.parse_example(record)
         image = images.central_crop(encoded, image_size=hyperparameters.image_size)
         return {"image": image}, label
 

@@ -1,9 +1,11 @@
 """The model: features, labels, mode, params -> EstimatorSpec."""
 
+import math
 from typing import Any
 
 import tensorflow as tf
 
+from library.divergence import assert_finite
 from library.estimator import EstimatorSpec, ModeKeys
 from library.estimator import export as estimator_export
 from project.networks import NETWORKS
@@ -21,7 +23,8 @@ def model_fn(
         features: `image`, float32 [batch, image_size, image_size, 3] in [-1, 1].
         labels: int64 [batch], None for a prediction.
         mode: one of ModeKeys.
-        params: the fields of Hyperparameters, and `class_names`, `random_seed`, `xla`.
+        params: the fields of Hyperparameters, and `class_names`, `random_seed`, `xla`,
+            `steps_per_epoch`.
 
     Returns:
         The EstimatorSpec for this mode. The predictions are, for each picture, `class` (its name,
@@ -62,16 +65,48 @@ def model_fn(
     loss = tf.reduce_mean(losses, name="batch_loss")  # `loss` is the name of its summary
     accuracy = tf.reduce_mean(tf.cast(tf.equal(predicted, labels), tf.float32))
     tf.compat.v1.summary.scalar("accuracy", accuracy)
+    step = tf.compat.v1.train.get_global_step()
+    rate = learning_rate(step, params)
+    tf.compat.v1.summary.scalar("learning_rate", rate)
     optimizer = tf.compat.v1.train.AdamOptimizer(
-        params["learning_rate"],
+        rate,
         beta1=params["adam_beta1"],
         beta2=params["adam_beta2"],
         epsilon=params["adam_epsilon"],
     )
+    gradients, variables = zip(*optimizer.compute_gradients(loss), strict=True)
     updates = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)  # of batch norm
-    with tf.control_dependencies(updates):
-        train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
+    with tf.control_dependencies([*updates, assert_finite(loss, gradients, variables)]):
+        if params["clip_gradient_norm"] is not None:
+            gradients, _ = tf.clip_by_global_norm(gradients, params["clip_gradient_norm"])
+        train_op = optimizer.apply_gradients(zip(gradients, variables, strict=True), step)
     return EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+
+def learning_rate(step: tf.Tensor, params: dict[str, Any]) -> tf.Tensor:
+    """The step size, a function of the global step alone: a run that goes on goes on with it.
+
+    Args:
+        step: scalar, int64.
+        params: `learning_rate`, `learning_rate_schedule`, `warmup_epochs`, `decay_epochs`,
+            `decay_rate`, `steps_per_epoch`.
+
+    Returns:
+        float32 scalar.
+    """
+    epochs = tf.cast(step, tf.float32) / params["steps_per_epoch"]
+    decays = tf.maximum(epochs - params["warmup_epochs"], 0.0) / params["decay_epochs"]
+    schedule = params["learning_rate_schedule"]
+    factor = tf.constant(1.0)
+    if schedule == "cosine":  # without restarts: https://arxiv.org/abs/1608.03983
+        factor = (1 + tf.cos(math.pi * tf.minimum(decays, 1.0))) / 2
+    elif schedule == "step":
+        factor = params["decay_rate"] ** tf.floor(decays)
+    elif schedule == "exponential":
+        factor = params["decay_rate"] ** decays
+    if params["warmup_epochs"]:
+        factor *= tf.minimum((epochs + 1 / params["steps_per_epoch"]) / params["warmup_epochs"], 1)
+    return params["learning_rate"] * factor
 
 
 def _losses(logits: tf.Tensor, labels: tf.Tensor, params: dict[str, Any]) -> tf.Tensor:

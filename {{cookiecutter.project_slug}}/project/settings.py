@@ -23,6 +23,15 @@ class Settings:
         Path("data/validation"), "data set that chooses the best model", group=DATA
     )
     test_data: Path = option(Path("data/test"), "data set that chooses nothing", group=DATA)
+    shuffle: str = option(
+        "global",
+        "all examples by their number, or shards in a stream where random reads are slow",
+        group=DATA,
+        choices=("global", "stream"),
+    )
+    shuffle_buffer_mb: float = option(
+        256, "size of the buffer of a stream, in megabytes", group=DATA, above=0
+    )
 
     hyperparameter_file: Path = option(
         Path("hyperparameters.yaml"), "YAML file with sets of hyperparameters", group=FILES
@@ -51,6 +60,19 @@ class Settings:
         0, "fixes the order, augmentation, initial weights and dropout", group=TRAINING, minimum=0
     )
 
+    deterministic: bool = option(
+        True, "two runs give the same weights, and one that was killed too", group=TRAINING
+    )
+    max_time: float | None = option(
+        None, "minutes after which training is saved and stops", group=TRAINING, above=0
+    )
+    early_stopping_evals: int | None = option(
+        None,
+        "evaluations in a row without a better loss that end training",
+        group=TRAINING,
+        minimum=1,
+    )
+
     xla: bool = option(False, "compile the network with XLA", group=SPEED)
     num_parallel_calls: int = option(
         -1, "pictures decoded at the same time; -1: as many as pays", group=SPEED, minimum=-1
@@ -66,6 +88,10 @@ class Settings:
     )
     keep_checkpoint_max: int = option(
         5, "checkpoints kept in model_dir; 0: all", group=LOGGING, minimum=0
+    )
+
+    keep_best_max: int = option(
+        1, "checkpoints kept in best_model_dir, the best ones", group=LOGGING, minimum=1
     )
 
     def __post_init__(self) -> None:
@@ -95,6 +121,24 @@ class Hyperparameters:
     )
 
     learning_rate: float = option(3e-3, "step size of Adam", group=OPTIMIZATION, above=0)
+    learning_rate_schedule: str = option(
+        "constant",
+        "how it changes after the warm-up",
+        group=OPTIMIZATION,
+        choices=("constant", "cosine", "step", "exponential"),
+    )
+    warmup_epochs: float = option(
+        0, "epochs in which it rises from 0", group=OPTIMIZATION, minimum=0
+    )
+    decay_epochs: float = option(
+        10, "epochs until cosine is at 0, or from decay to decay", group=OPTIMIZATION, above=0
+    )
+    decay_rate: float = option(
+        0.5, "factor of each step or exponential decay", group=OPTIMIZATION, above=0, maximum=1
+    )
+    clip_gradient_norm: float | None = option(
+        None, "gradients are scaled down to this global norm", group=OPTIMIZATION, above=0
+    )
     adam_beta1: float = option(
         0.9, "decay of the mean of gradients", group=OPTIMIZATION, minimum=0, maximum=0.999999
     )

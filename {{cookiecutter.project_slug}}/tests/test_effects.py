@@ -3,10 +3,12 @@
 import ast
 import contextlib
 import dataclasses
+import functools
 import io
 import json
 import re
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +23,15 @@ from project.settings import Hyperparameters, Settings
 WEIGHTS, GRAPH, CHECKPOINTS, POINTS = "weights", "graph", "checkpoints", "points in TensorBoard"
 LINES, FOLDERS, BEST, EVALUATION, BATCHES = "lines", "folders", "best", "evaluation", "eval batches"
 
-EFFECTS: dict[str, tuple[Any, str]] = {
+EFFECTS: dict[str, tuple] = {
     "train_data": ("more/validation", WEIGHTS),
     "validation_data": ("more/train", BEST),
     "test_data": ("more/train", EVALUATION),
+    "shuffle": ("stream", WEIGHTS),
+    "shuffle_buffer_mb": (1e-3, WEIGHTS, {"shuffle": "stream"}),
+    "deterministic": (False, GRAPH),
+    "early_stopping_evals": (1, CHECKPOINTS, {"train_epochs": 4, "epochs_between_evals": 0.25}),
+    "keep_best_max": (2, BEST, {"train_epochs": 2}),
     "model_dir": ("out/elsewhere", FOLDERS),
     "best_model_dir": ("out/elsewhere", FOLDERS),
     "model": ("latest", EVALUATION),
@@ -47,19 +54,24 @@ EFFECTS: dict[str, tuple[Any, str]] = {
     "adam_beta1": (0.5, WEIGHTS),
     "adam_beta2": (0.5, WEIGHTS),
     "adam_epsilon": (1e-2, WEIGHTS),
+    "learning_rate_schedule": ("exponential", WEIGHTS),
+    "warmup_epochs": (1.0, WEIGHTS),
+    "decay_epochs": (1.0, WEIGHTS, {"learning_rate_schedule": "exponential"}),
+    "decay_rate": (0.1, WEIGHTS, {"learning_rate_schedule": "exponential"}),
+    "clip_gradient_norm": (0.01, WEIGHTS),
     "l2_regularization": (1.0, WEIGHTS),
     "xentropy_label_smoothing": (0.4, WEIGHTS),
     "min_crop_area": (0.3, WEIGHTS),
     "random_flip": (False, WEIGHTS),
 }
-"""Another value of each option, and where it has to show."""
+"""Another value of each option, where it has to show, and other options that it needs for that."""
 
-ONLY_ON_THE_COMMAND_LINE = {"hyperparameter_file", "hyperparameter_set"}
-"""Where the other options come from: see test_config.py and test_run.py."""
+ELSEWHERE = {"hyperparameter_file", "hyperparameter_set", "max_time"}
+"""Where the other options come from, and an end: see test_config.py and test_run.py."""
 
 SAME_WEIGHTS = ("num_parallel_calls", "prefetch_size", "prefetch_to_device", "log_steps")
 SAME_WEIGHTS += ("save_summary_steps", "keep_checkpoint_max", "eval_batch_size")
-SAME_WEIGHTS += ("epochs_between_evals",)
+SAME_WEIGHTS += ("epochs_between_evals", "keep_best_max")
 
 
 def linear(images: tf.Tensor, *, num_classes: int, seed: int, **_: Any) -> tf.Tensor:
@@ -123,32 +135,35 @@ def observe(here: Path, **changed: Any) -> dict[str, Any]:
         POINTS: [event.step for event in events if event.HasField("summary")],
         LINES: printed.getvalue().count("\nstep "),
         FOLDERS: sorted(from_start(path) for path in start.iterdir()),
-        BEST: best["value"],
+        BEST: [one["value"] for one in best["kept"]],
         EVALUATION: {name: from_start(value) for name, value in metrics.items()},
         BATCHES: [int(labels.shape[0]) for _, labels in batches],
     }
 
 
 @pytest.fixture(scope="module")
-def before(here: Path) -> dict[str, Any]:
-    return observe(here)
+def before(here: Path) -> Callable[..., dict[str, Any]]:
+    """A function that observes each combination of options once."""
+    return functools.cache(lambda **options: observe(here, **options))
 
 
 def test_the_same_options_show_the_same(here, before):
-    assert observe(here, xla=False) == before
+    assert observe(here, xla=False) == before()
 
 
-@pytest.mark.parametrize(("name", "value", "shows"), [(k, *v) for k, v in EFFECTS.items()])
-def test_another_value_shows(here, before, name, value, shows):
-    after = observe(here, **{name: value})
-    assert after[shows] != before[shows]
+@pytest.mark.parametrize("name", EFFECTS)
+def test_another_value_shows(here, before, name):
+    value, shows, *needs = EFFECTS[name]
+    needs = dict(*needs)
+    after = observe(here, **needs, **{name: value})
+    assert after[shows] != before(**needs)[shows]
     if name in SAME_WEIGHTS:
-        assert after[WEIGHTS] == before[WEIGHTS]
+        assert after[WEIGHTS] == before(**needs)[WEIGHTS]
 
 
 def test_no_option_is_left_out():
     names = {f.name for cls in (Settings, Hyperparameters) for f in dataclasses.fields(cls)}
-    assert names == EFFECTS.keys() | ONLY_ON_THE_COMMAND_LINE
+    assert names == EFFECTS.keys() | ELSEWHERE
 
 
 def test_nothing_reads_an_option_that_is_not_there():

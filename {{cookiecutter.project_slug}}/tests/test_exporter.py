@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from library.errors import UserError
-from library.exporter import BestCheckpointExporter, find_checkpoint, global_step_of
+from library.exporter import BestCheckpointExporter, find_checkpoint, global_step_of, read_best
 
 
 @pytest.fixture
@@ -74,7 +74,8 @@ def test_the_larger_value_wins_where_it_should(checkpoint, best):
 def test_not_a_number_never_wins(checkpoint, best):
     exporter = BestCheckpointExporter(best)
     assert export(exporter, checkpoint(1), math.nan, 1) is None
-    assert not best.exists()
+    assert steps_in(best) == []
+    assert read_best(best) is None
     export(exporter, checkpoint(2), 0.5, 2)
     assert export(exporter, checkpoint(3), math.nan, 3) is None
     assert steps_in(best) == [2]
@@ -88,7 +89,18 @@ def test_several_are_kept_when_asked_for(checkpoint, best):
     assert tf.train.latest_checkpoint(best) == str(best / "model.ckpt-2")
 
 
-@pytest.mark.parametrize("renames", range(5))
+def test_patience_counts_evaluations_and_survives_a_restart(checkpoint, best):
+    values = (0.5, 0.6, math.nan, 0.4, 0.4, 0.7)
+    found = []
+    for step, value in enumerate(values, 1):
+        exporter = BestCheckpointExporter(best, keep=3)  # a new process each time
+        export(exporter, checkpoint(step), value, step)
+        found.append(exporter.evaluations_without_improvement)
+        assert exporter.evaluated_step == step
+    assert found == [0, 1, 2, 0, 1, 2]
+
+
+@pytest.mark.parametrize("renames", range(6))
 def test_a_stop_at_any_moment_leaves_a_whole_best(checkpoint, best, monkeypatch, renames):
     export(BestCheckpointExporter(best), checkpoint(1), 0.5, 1)
     new = checkpoint(2)

@@ -1,13 +1,21 @@
 """The input: every example once an epoch, the same order after a restart, the same pixels."""
 
+import collections
 import dataclasses
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from library.images import parse_example
 from library.tfrecord import Card
-from project.input_fn import evaluation_input, prediction_input, train_input
+from project.input_fn import (
+    evaluation_input,
+    keys_of_step,
+    prediction_input,
+    train_input,
+    train_records,
+)
 from project.settings import Hyperparameters, Settings
 
 SMALL = Hyperparameters(image_size=16)
@@ -27,23 +35,81 @@ def take(dataset: tf.data.Dataset, batches: int) -> list[tuple[np.ndarray, np.nd
     return [(f["image"], labels) for f, labels in dataset.take(batches).as_numpy_iterator()]
 
 
-def test_training_goes_on_where_it_stopped(settings):
+def take_in_a_graph(make, batches: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """The same, as the Estimator does it: in a graph, `==` between tensors is another thing."""
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        iterator = tf.compat.v1.data.make_initializable_iterator(make())
+        features, labels = iterator.get_next()
+        session.run(iterator.initializer)
+        return [session.run((features["image"], labels)) for _ in range(batches)]
+
+
+@pytest.mark.parametrize("step", [1, 7, 20])
+def test_training_goes_on_where_it_stopped(settings, step):
     whole = take(train_input(settings, SMALL, 0), 30)
-    rest = take(train_input(settings, SMALL, 20), 10)
-    for (images, labels), (images_again, labels_again) in zip(whole[20:], rest, strict=True):
+    rest = take(train_input(settings, SMALL, step), 30 - step)
+    in_a_graph = take_in_a_graph(lambda: train_input(settings, SMALL, step), 30 - step)
+    for (images, labels), *others in zip(whole[step:], rest, in_a_graph, strict=True):
         assert images.shape == (8, 16, 16, 3)
-        assert (images == images_again).all()
-        assert (labels == labels_again).all()
+        for images_again, labels_again in others:
+            assert (images == images_again).all()
+            assert (labels == labels_again).all()
 
 
-def test_an_epoch_has_every_example_once(settings):
-    card = Card.load(f"{settings.train_data}.json")
+def keys(settings: Settings, *args: int, count: int) -> list[str]:
+    """The names of the first records."""
+    records = train_records(settings, *args).take(count).as_numpy_iterator()
+    return [parse_example(record)[2].numpy().decode() for record in records]
+
+
+@pytest.mark.parametrize("shuffle", ["global", "stream"])
+def test_an_epoch_has_every_example_once(settings, shuffle):
+    settings = dataclasses.replace(settings, shuffle=shuffle, shuffle_buffer_mb=0.05)
+    n = Card.load(f"{settings.train_data}.json").num_examples
+    seen = keys(settings, 0, count=3 * n)
+    epochs = [seen[:n], seen[n : 2 * n], seen[2 * n :]]
+    assert all(sorted(epoch) == sorted(epochs[0]) for epoch in epochs)
+    assert len(set(epochs[0])) == n
+    assert epochs[0] != epochs[1] != epochs[2]
+    assert seen == keys(settings, 0, count=3 * n), "the order follows from the seed"
+
+
+@pytest.mark.parametrize("num_workers", [1, 2, 3])
+def test_every_example_is_seen_once_an_epoch_whatever_interrupts(settings, num_workers):
+    """Starts at random steps, by so many workers: over three epochs, three times each."""
+    size, random = settings.train_batch_size, np.random.default_rng(num_workers)
+    n = Card.load(f"{settings.train_data}.json").num_examples
+    whole = keys(settings, 0, count=3 * n)
+    seen, step, last = [""] * (3 * n // size * size), 0, 3 * n // size
+    while step < last:
+        end = min(step + int(random.integers(1, 7)), last)
+        for worker in range(num_workers):
+            places = range(step * size + worker, end * size, num_workers)
+            for place, key in zip(
+                places, keys(settings, step, num_workers, worker, count=len(places)), strict=True
+            ):
+                seen[place] = key
+        step = end
+    assert seen == whole[: last * size]
+    assert set(collections.Counter(whole).values()) == {3}
+
+
+def test_the_keys_of_a_step_are_those_of_its_pictures(settings):
+    size = settings.train_batch_size
+    assert keys_of_step(settings, 0, 5) == keys(settings, 0, count=6 * size)[-size:]
+    assert keys_of_step(settings, 3, 5) == keys_of_step(settings, 0, 5)
+
+
+def test_without_an_order_there_are_the_same_pictures(settings):
+    n = Card.load(f"{settings.train_data}.json").num_examples
     one_by_one = dataclasses.replace(settings, train_batch_size=1)
-    labels = [
-        int(label[0]) for _, label in take(train_input(one_by_one, SMALL, 0), card.num_examples)
+    either = dataclasses.replace(one_by_one, deterministic=False)
+    found = [
+        sorted(image.tobytes() for image, _ in take(train_input(each, SMALL, 0).take(n), n))
+        for each in (one_by_one, either)
     ]
-    counts = [labels.count(label) for label in range(len(card.classes))]
-    assert counts == list(card.examples_per_class.values())
+    assert len(found[1]) == n
+    assert len(set(found[0]) & set(found[1])) > n - 20  # the last ones may be of the next epoch
 
 
 def test_crops_differ_from_epoch_to_epoch(settings):

@@ -1,13 +1,16 @@
 """The model: its losses and metrics against NumPy, and what it gives in each mode."""
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from library.divergence import read_divergence
 from library.estimator import Estimator, ModeKeys, RunConfig
-from project.model_fn import model_fn
+from library.exporter import global_step_of
+from project.model_fn import learning_rate, model_fn
 from project.settings import Hyperparameters
 
 NAMES = ["ant", "bee", "cat", "dog", "eel", "fox", "gnu"]
@@ -18,7 +21,8 @@ LABELS = np.arange(21) % 7
 
 def params(**changes) -> dict:
     hyperparameters = dataclasses.asdict(Hyperparameters(image_size=16))
-    return {**hyperparameters, "class_names": NAMES, "random_seed": 0, "xla": False, **changes}
+    ours = {"class_names": NAMES, "random_seed": 0, "xla": False, "steps_per_epoch": 3.0}
+    return {**hyperparameters, **ours, **changes}
 
 
 def batches(batch_size: int, count: int | None = 1) -> tf.data.Dataset:
@@ -75,16 +79,17 @@ def test_training_moves_the_averages_of_batch_norm(trained):
     assert np.abs(trained.get_variable_value("block0/mean")).max() > 1e-3
 
 
-def train_values(**changes) -> list[np.ndarray]:
-    """All variables after three steps."""
+def train_values(steps: int = 3, trainable: bool = False, **changes) -> list[np.ndarray]:
+    """All variables, or the trainable ones, after some steps."""
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         tf.compat.v1.train.create_global_step()
         features, labels = tf.compat.v1.data.make_one_shot_iterator(batches(7, None)).get_next()
         spec = model_fn(features, labels, ModeKeys.TRAIN, params(**changes))
         session.run(tf.compat.v1.global_variables_initializer())
-        for _ in range(3):
+        for _ in range(steps):
             session.run(spec.train_op)
-        return session.run(tf.compat.v1.global_variables())
+        variables = tf.compat.v1.trainable_variables() if trainable else None
+        return session.run(variables or tf.compat.v1.global_variables())
 
 
 @pytest.mark.parametrize(
@@ -98,12 +103,78 @@ def train_values(**changes) -> list[np.ndarray]:
         {"l2_regularization": 0.1},
         {"xentropy_label_smoothing": 0.5},
         {"random_seed": 1},
+        {"clip_gradient_norm": 0.01, "adam_epsilon": 0.1},
+        {"learning_rate_schedule": "exponential"},
+        {"warmup_epochs": 2},
     ],
     ids=lambda change: next(iter(change)),
 )
 def test_every_hyperparameter_reaches_the_weights(change):
     before, after = train_values(), train_values(**change)
     assert any((a != b).any() for a, b in zip(before, after, strict=True))
+
+
+def rates(steps: int, **changes) -> list[float]:
+    """The learning rate of each step, at 4 steps an epoch and a rate of 2."""
+    all_params = params(steps_per_epoch=4.0, learning_rate=2.0, **changes)
+    return [float(learning_rate(tf.constant(s, tf.int64), all_params)) for s in range(steps)]
+
+
+def test_schedules_are_functions_of_the_step():
+    assert rates(9) == [2.0] * 9
+    assert rates(9, warmup_epochs=1) == [0.5, 1.0, 1.5, 2.0, *[2.0] * 5]
+    step = {"learning_rate_schedule": "step", "decay_epochs": 0.5, "decay_rate": 0.1}
+    np.testing.assert_allclose(rates(5, **step), [2, 2, 0.2, 0.2, 0.02], rtol=1e-6)
+    exponential = {"learning_rate_schedule": "exponential", "decay_epochs": 1, "decay_rate": 0.5}
+    np.testing.assert_allclose(rates(9, **exponential), 2 * 0.5 ** (np.arange(9) / 4), rtol=1e-6)
+    cosine = {"learning_rate_schedule": "cosine", "decay_epochs": 2, "warmup_epochs": 1}
+    decays = np.clip((np.arange(16) - 4) / 8, 0, 1)
+    expected = (1 + np.cos(np.pi * decays)) * np.minimum((np.arange(16) + 1) / 4, 1)
+    np.testing.assert_allclose(rates(16, **cosine), expected, atol=1e-6)
+
+
+def test_clipping_limits_the_global_norm():
+    """With a large epsilon, the first step of Adam is sqrt(1 - beta2) times the gradient."""
+    change = {"adam_epsilon": 1e6, "learning_rate": 1e6, "adam_beta2": 0.75}
+
+    def norm(**more) -> float:
+        before, after = (train_values(steps, trainable=True, **change, **more) for steps in (0, 1))
+        return float(np.sqrt(sum(((a - b) ** 2).sum() for a, b in zip(before, after, strict=True))))
+
+    assert norm(clip_gradient_norm=1e9) == pytest.approx(norm(), rel=1e-4)
+    assert norm(clip_gradient_norm=0.01) == pytest.approx(0.5 * 0.01, rel=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("pixel", "l2", "step", "name", "norm"),
+    [(np.nan, 1e-5, 1, "block0/kernel", "nan"), (0.0, np.inf, 0, "logits/kernel", "inf")],
+)
+def test_what_is_not_finite_stops_before_it_does_harm(tmp_path, pixel, l2, step, name, norm):
+    """A gradient that is not a number, under a loss that is one; and a loss that is infinite."""
+    images = IMAGES.copy()
+    images[10] = pixel  # in the second batch
+    model = Estimator(
+        model_fn,
+        config=RunConfig(model_dir=str(tmp_path), save_checkpoints_steps=1),
+        params=params(l2_regularization=l2),
+    )
+    with pytest.raises(tf.errors.InvalidArgumentError) as error:
+        model.train(
+            lambda: tf.data.Dataset.from_tensor_slices(({"image": images}, LABELS)).batch(7)
+        )
+    found = read_divergence(error.value)
+    assert found["step"] == step
+    assert found["loss"] == "inf" if l2 == np.inf else 0 < found["loss"] < 9
+    assert found["gradient_norms"][name] == norm
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    assert global_step_of(tf.train.latest_checkpoint(tmp_path)) == step
+    for variable in model.get_variable_names():
+        assert np.isfinite(model.get_variable_value(variable)).all()
+
+
+def test_another_error_is_no_divergence():
+    error = tf.errors.InvalidArgumentError(None, None, "assertion failed: [other] [1]")
+    assert read_divergence(error) is None
 
 
 def test_the_same_settings_give_the_same_weights():

@@ -5,6 +5,7 @@ import hashlib
 import json
 import math
 import platform
+import re
 import shutil
 import signal
 import subprocess
@@ -119,16 +120,25 @@ def test_prediction_and_export_agree(trained, pictures):
     np.testing.assert_allclose(served["probability"], np.max(predicted, 1), atol=1e-5)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_run_that_is_stopped_saves_and_goes_on(fresh, number):
-    words = ["run.py", *SHORT, "--train_epochs", 1000, "--log_steps", 1]
-    process = subprocess.Popen(
-        [sys.executable, *map(str, words)],
-        cwd=fresh,
+# ---- stopping ----------------------------------------------------------------------------------
+
+
+def start(*words: object, cwd: Path) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, "run.py", *map(str, words)],
+        cwd=cwd,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+LONG = [*SHORT, "--train_epochs", 1000, "--log_steps", 1]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_is_stopped_saves_and_goes_on(fresh, number):
+    process = start(*LONG, cwd=fresh)
     for line in process.stdout:
         if line.startswith("step 5 "):
             process.send_signal(number)
@@ -143,20 +153,155 @@ def test_a_run_that_is_stopped_saves_and_goes_on(fresh, number):
     assert f"training from step {step} to" in again.stdout
 
 
-def test_a_killed_run_goes_on_from_its_last_checkpoint(fresh):
-    words = ["run.py", *SHORT, "--train_epochs", 1000]
-    process = subprocess.Popen(
-        [sys.executable, *map(str, words)], cwd=fresh, stdout=subprocess.DEVNULL
-    )
-    while not (fresh / "out/best/best.json").exists():
+def test_a_stop_within_an_evaluation_is_quick_and_the_evaluation_made_up_for(fresh):
+    words = [*LONG, "--eval_batch_size", 1]
+    process = start(*words, cwd=fresh)
+    while not (fresh / "out/current/model.ckpt-9.index").exists():  # its evaluation begins
         assert process.poll() is None
-        time.sleep(0.05)
-    process.kill()
-    process.wait()
-    process = run_program("run.py", *SHORT, "--train_epochs", 20, cwd=fresh)
+        time.sleep(0.01)
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "interrupted: saved at step" in errors
+    if not (fresh / "out/best/best.json").exists():
+        run_program("run.py", *SHORT, "--train_epochs", 2, cwd=fresh)
+        patience = json.loads((fresh / "out/best/patience.json").read_text())
+        assert patience["evaluated_step"] == latest_step(fresh)
+        assert (fresh / "out/best/best.json").exists()
+
+
+def test_a_second_signal_ends_the_process_at_once(fresh):
+    process = start(*LONG, cwd=fresh)
+    for line in process.stdout:
+        if line.startswith("step 12 "):
+            break
+    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert latest_step(fresh) >= 9
+    again = run_program("run.py", *SHORT, "--train_epochs", 8, cwd=fresh)
+    assert "best model: loss" in again.stdout
+
+
+def test_the_time_that_a_run_may_take_is_kept(fresh):
+    process = run_program("run.py", *LONG, "--max_time", 0.03, cwd=fresh, status=130)
+    step = latest_step(fresh)
+    assert process.stderr.endswith(
+        f"interrupted: saved at step {step}; the same command goes on from there\n"
+    )
+
+
+def test_training_that_gets_no_better_ends_and_stays_ended(fresh):
+    words = [*SHORT, "--train_epochs", 40, "--epochs_between_evals", 0.5]
+    words += ["--learning_rate", 0.1, "--early_stopping_evals", 2]
+    process = run_program("run.py", *words, cwd=fresh)
+    assert "stopped early: 2 evaluations without a better loss\nbest model: " in process.stdout
+    best = json.loads((fresh / "out/best/best.json").read_text())["step"]
+    every = math.ceil(0.5 * 72 / 16)
+    step = latest_step(fresh)
+    assert best + 2 * every - every < step <= best + 2 * every + every
+    assert step < 40 * 72 / 16 - every
+    process = run_program("run.py", *words, cwd=fresh)
+    assert process.stdout == (
+        f"already stopped early at step {step}; a larger early_stopping_evals goes on\n"
+    )
+    words[-1] = 3
+    process = run_program("run.py", *words, cwd=fresh)
+    assert f"training from step {step} to" in process.stdout
+
+
+def test_divergence_is_one_line_and_the_last_checkpoint_is_good(fresh):
+    words = [*SHORT, "--train_epochs", 9]
+    process = run_program("run.py", *words, "--learning_rate", 1e30, cwd=fresh, status=1)
+    (line,) = [line for line in process.stderr.splitlines() if line.startswith("error: ")]
+    assert line.startswith("error: diverged after step 1, loss ")
+    assert "Traceback" not in process.stderr
+    found = json.loads((fresh / "out/current/divergence.json").read_text())
+    assert found["step"] == 1
+    assert len(found["keys"]) == 16
+    assert all((Path(key).parent.name, Path(key).suffix) for key in found["keys"])
+    assert latest_step(fresh) == 0
+    assert "best model: loss" in run_program("run.py", *words, cwd=fresh).stdout
+
+
+# ---- damage ------------------------------------------------------------------------------------
+
+
+def shard(folder: Path, name: str = "train", number: int = 1) -> Path:
+    return sorted((folder / "data").glob(f"{name}-*.tfrecord"))[number]
+
+
+def cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-1])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (cut, "train-00001-of-00003.tfrecord: [0-9]+ bytes, but .*train.json says [0-9]+$"),
+        (Path.unlink, "train-00001-of-00003.tfrecord: there is no such file, but .*train.json na"),
+    ],
+)
+def test_damage_that_can_be_known_is_told_before_training(fresh, change, message):
+    change(shard(fresh))
+    process = run_program("run.py", *SHORT, cwd=fresh, status=2)
+    assert re.search(message, process.stderr)
+    assert process.stdout == ""
+    assert not (fresh / "out").exists()
+
+
+@pytest.mark.parametrize("words", [[], ["--shuffle", "stream"]])
+def test_a_bit_that_has_changed_is_told_by_shard_and_record(fresh, words):
+    file = shard(fresh)
+    data = bytearray(file.read_bytes())
+    data[40] ^= 1
+    file.write_bytes(data)
+    process = run_program("run.py", *SHORT, *words, cwd=fresh, status=2)
+    assert process.stderr.splitlines()[-1] == f"error: {file}: record 0 is damaged"
+
+
+def test_a_damaged_record_of_an_evaluation_is_told_too(trained, fresh):
+    shutil.copytree(trained / "out", fresh / "out")
+    file = shard(fresh, "test", 0)
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+    process = run_program("run.py", "evaluate", *SHORT, cwd=fresh, status=2)
+    assert re.fullmatch(f"error: {file}: record [0-9]+ is damaged", process.stderr.splitlines()[-1])
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A folder on a disk of 20 MB, which is room for three checkpoints and a half."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=20m", "tmpfs", str(folder)]
+    if sys.platform != "linux" or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("mounting takes the rights of root on Linux")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("place", ["model_dir", "best_model_dir"])
+def test_a_full_disk_is_one_line_and_the_run_goes_on_when_there_is_room(fresh, small_disk, place):
+    words = [*SHORT, "--train_epochs", 8, "--epochs_between_evals", 1]
+    words += [f"--{place}", small_disk / "x"]
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(bytes(13 * 2**20 if place == "model_dir" else 18 * 2**20))
+    process = run_program("run.py", *words, cwd=fresh, status=1)
+    (line,) = [line for line in process.stderr.splitlines() if line.startswith("error: ")]
+    assert line.startswith("error: no space left for ")
+    assert "Traceback" not in process.stderr
+    ballast.unlink()
+    if place == "model_dir":
+        words += ["--keep_checkpoint_max", 2]
+    process = run_program("run.py", *words, cwd=fresh)
     assert "training from step" in process.stdout
-    assert "training from step 0 " not in process.stdout
     assert "best model: loss" in process.stdout
+
+
+# ---- wrong turns -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
-from library.shuffling import POSITIONS_PER_CALL, shuffle_and_repeat
+from library.shuffling import POSITIONS_PER_CALL, random_shard, shuffle_and_repeat
 
 
 def ids(*args, **kwargs) -> np.ndarray:
@@ -24,13 +25,75 @@ def test_it_starts_anywhere(start):
     )
 
 
-def test_seeds_and_neighbouring_epochs_are_independent():
-    epochs = ids(1000, seed=5, epochs=50).reshape(50, 1000)
-    # Two independent permutations agree in one position on average, with a variance of one.
-    same = [(a == b).sum() for a, b in zip(epochs, epochs[1:], strict=False)]
-    assert np.mean(same) < 2
-    assert np.mean([(epoch == np.arange(1000)).sum() for epoch in epochs]) < 2
-    assert (ids(1000, seed=6, epochs=1) == epochs[0]).sum() < 10
+def test_it_starts_anywhere_in_a_graph_too():
+    """As in the Estimator's: `==` between tensors is another thing there."""
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        dataset = shuffle_and_repeat(10, seed=5, start=13, epochs=3)
+        step = tf.compat.v1.data.make_one_shot_iterator(dataset).get_next()
+        found = [int(session.run(step)) for _ in range(17)]
+    assert found == ids(10, seed=5, epochs=3).tolist()[13:]
+
+
+N, EPOCHS = 1000, 100
+
+
+@pytest.fixture(scope="module")
+def epochs() -> np.ndarray:
+    return ids(N, seed=5, epochs=EPOCHS).reshape(EPOCHS, N)
+
+
+# Limits are five standard deviations from what independent permutations give.
+
+
+def test_few_ids_keep_their_place(epochs):
+    """Fixed points, and places in common: 1 on average each, with a variance of 1."""
+    fixed = [(epoch == np.arange(N)).sum() for epoch in epochs]
+    common = [(a == b).sum() for a, b in zip(epochs, epochs[1:], strict=False)]
+    for counts in (fixed, common):
+        assert abs(np.mean(counts) - 1) < 5 / np.sqrt(len(counts))
+
+
+@pytest.mark.parametrize("apart", [1, 2, 3])
+def test_epochs_are_not_correlated(epochs, apart):
+    found = [np.corrcoef(a, b)[0, 1] for a, b in zip(epochs, epochs[apart:], strict=False)]
+    assert np.abs(found).max() < 5 / np.sqrt(N)
+    assert abs(np.mean(found)) < 5 / np.sqrt(N * len(found))
+
+
+def test_neighbours_do_not_stay_neighbours(epochs):
+    found = [np.corrcoef(epoch[:-1], epoch[1:])[0, 1] for epoch in epochs]
+    assert abs(np.mean(found)) < 5 / np.sqrt(N * len(found))
+
+
+def test_every_id_comes_everywhere(epochs):
+    """Chi-square of ids (in tens) against places (in tens), summed over all epochs."""
+    places = np.argsort(epochs, axis=1)  # of each id
+    table = np.zeros((10, 10))
+    for epoch in places:
+        table += np.histogram2d(np.arange(N), epoch, bins=10)[0]
+    expected = N * EPOCHS / 100
+    chi_square = ((table - expected) ** 2 / expected).sum()
+    freedom = 81  # rows and columns add up by themselves
+    assert abs(chi_square - freedom) < 5 * np.sqrt(2 * freedom)
+
+
+def test_seeds_are_independent(epochs):
+    assert (ids(N, seed=6, epochs=1) == epochs[0]).sum() < 10
+    assert abs(np.corrcoef(ids(N, seed=6, epochs=1), epochs[0])[0, 1]) < 5 / np.sqrt(N)
+
+
+@pytest.mark.parametrize(("shard_size", "n"), [(10, 100), (7, 100), (200, 100), (1, 5)])
+def test_random_shards_are_blocks_in_another_order(shard_size, n):
+    dataset = tf.data.Dataset.range(n).apply(random_shard(shard_size, n, seed=1))
+    passes = [list(dataset.as_numpy_iterator()) for _ in range(2)]
+    for found in passes:
+        assert sorted(found) == list(range(n))
+        begins = [at for at, one in enumerate(found) if at == 0 or one != found[at - 1] + 1]
+        assert all(found[at] % shard_size == 0 for at in begins)
+    if shard_size == 10:
+        assert passes[0] != passes[1]
+        again = tf.data.Dataset.range(n).apply(random_shard(shard_size, n, seed=1))
+        assert list(again.as_numpy_iterator()) == passes[0]
 
 
 def test_without_epochs_it_has_no_end():

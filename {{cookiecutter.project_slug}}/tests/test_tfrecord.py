@@ -2,21 +2,27 @@
 
 import io
 import json
+import shutil
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from library.errors import UserError
-from library.tfrecord import Card, Reader, read_by_id, write_index, write_shard
+from library.tfrecord import (
+    INDEX,
+    Card,
+    DamagedRecordError,
+    Reader,
+    index_of,
+    read_by_id,
+    read_stream,
+    verify,
+    write_index,
+    write_shard,
+)
 
 RECORDS = [[b"", b"a" * 1000, b"b"], [b"c", b"d"]]
-
-
-def npy(array: np.ndarray) -> bytes:
-    buffer = io.BytesIO()
-    np.save(buffer, array)
-    return buffer.getvalue()
 
 
 @pytest.fixture
@@ -44,6 +50,83 @@ def test_records_are_read_by_id_in_any_order(path):
     assert found == [records[i] for i in [4, 0, 1, 1, 3, 2]] * 30
 
 
+def npy(array: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, array)
+    return buffer.getvalue()
+
+
+def remove(file):
+    file.unlink()
+
+
+def cut(file):
+    file.write_bytes(file.read_bytes()[:-3])
+
+
+def of_another_set(file):
+    """An index of as many records, which are of other lengths."""
+    rows = np.load(file)
+    rows["length"] = 7
+    file.write_bytes(npy(rows))
+
+
+def of_another_kind(file):
+    file.write_bytes(npy(np.zeros(5)))
+
+
+@pytest.mark.parametrize("change", [remove, cut, of_another_set, of_another_kind])
+def test_an_index_that_does_not_fit_is_written_anew(path, tmp_path, change, capsys):
+    before = (tmp_path / "some.index").read_bytes()
+    change(tmp_path / "some.index")
+    assert Reader(path).read(np.arange(5)).tolist() == sum(RECORDS, [])
+    assert "some.index: written anew" in capsys.readouterr().out
+    assert (tmp_path / "some.index").read_bytes() == before
+
+
+def test_any_tfrecords_can_be_indexed(tmp_path):
+    files = [str(tmp_path / name) for name in ("a", "b", "empty")]
+    for file, records in zip(files, [*RECORDS, []], strict=True):
+        with tf.io.TFRecordWriter(file) as writer:
+            for record in records:
+                writer.write(record)
+    rows = index_of(files)
+    assert rows.dtype == INDEX
+    assert rows["shard"].tolist() == [0, 0, 0, 1, 1]
+    assert rows["length"].tolist() == [0, 1000, 1, 1, 1]
+    assert rows["offset"].tolist() == [0, 16, 1032, 0, 17]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda data: data[:-1], "a: record 2 is cut off"),
+        (lambda data: data[:20], "a: record 1 has a damaged header"),
+        (lambda data: b"\1" + data[1:], "a: record 0 has a damaged header"),
+    ],
+)
+def test_damage_is_found_when_shards_are_indexed(path, tmp_path, change, message):
+    data = (tmp_path / "some-00000-of-00002.tfrecord").read_bytes()
+    (tmp_path / "a").write_bytes(change(data))
+    with pytest.raises(DamagedRecordError, match=message):
+        index_of([tmp_path / "a"])
+
+
+def test_shards_of_another_number_of_records_are_refused(path, tmp_path):
+    """One record where two were: the bytes are as many, and the records are not."""
+    file = tmp_path / "some-00001-of-00002.tfrecord"
+    (tmp_path / "some.index").unlink()
+    with tf.io.TFRecordWriter(str(file)) as writer:
+        writer.write(b"c" * 18)
+    with pytest.raises(UserError, match="some.json: its shards hold another number of records"):
+        Reader(path)
+
+
+def test_a_data_set_can_be_moved(path, tmp_path):
+    shutil.copytree(tmp_path, tmp_path / "elsewhere")
+    assert Reader(tmp_path / "elsewhere" / "some").read(np.array([4])).tolist() == [b"d"]
+
+
 def test_a_damaged_record_is_named(path, tmp_path):
     file = tmp_path / "some-00001-of-00002.tfrecord"
     data = bytearray(file.read_bytes())
@@ -51,19 +134,25 @@ def test_a_damaged_record_is_named(path, tmp_path):
     file.write_bytes(data)
     reader = Reader(path)
     assert reader.read(np.array([3])).tolist() == [b"c"]
-    with pytest.raises(ValueError, match=r"some-00001-of-00002.tfrecord: record 1 is damaged"):
+    with pytest.raises(DamagedRecordError, match="00001-of-00002.tfrecord: record 1 is damaged"):
         reader.read(np.array([4]))
 
 
 @pytest.mark.parametrize(
     ("suffix", "change", "message"),
     [
-        (".json", lambda file: file.unlink(), "some.json: No such file"),
+        (".json", remove, "some.json: No such file"),
         (".json", lambda file: file.write_text("{}"), "some.json: not the card of a data set"),
-        (".index", lambda file: file.unlink(), "some.index: not the index"),
-        (".index", lambda file: file.write_bytes(npy(np.zeros(3))), "does not belong to"),
-        ("-00000-of-00002.tfrecord", lambda file: file.unlink(), "0 bytes, but its card says"),
-        ("-00000-of-00002.tfrecord", lambda file: file.write_bytes(b"x"), "1 bytes, but its card"),
+        (
+            "-00000-of-00002.tfrecord",
+            lambda file: file.unlink(),
+            "there is no such file, but .*json",
+        ),
+        (
+            "-00000-of-00002.tfrecord",
+            lambda file: file.write_bytes(b"x"),
+            "1 bytes, but .*json says",
+        ),
     ],
 )
 def test_files_that_do_not_belong_together_are_refused(path, tmp_path, suffix, change, message):
@@ -77,3 +166,61 @@ def test_a_card_of_another_version_is_refused(path, tmp_path):
     (tmp_path / "some.json").write_text(json.dumps(card | {"format_version": 7}))
     with pytest.raises(UserError, match="format_version 7, but this program reads 1"):
         Card.load(tmp_path / "some.json")
+
+
+# ---- streams -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def many(tmp_path) -> str:
+    """A data set of 40 records in 5 shards, each record its number."""
+    written = [
+        write_shard(
+            tmp_path / f"many-{shard:05}-of-00005.tfrecord",
+            [f"{record:03}".encode() for record in range(8 * shard, 8 * shard + 8)],
+        )
+        for shard in range(5)
+    ]
+    write_index(tmp_path / "many.index", [rows for _, rows in written])
+    Card(["x"], {"x": 40}, [shard for shard, _ in written], {}).save(tmp_path / "many.json")
+    return str(tmp_path / "many")
+
+
+def stream(path: str, count: int, **options) -> list[int]:
+    dataset = read_stream(path, 3, buffer_mb=1e-4, **options).take(count)
+    return [int(record) for record in dataset.as_numpy_iterator()]
+
+
+def test_a_stream_has_every_record_once_an_epoch_in_another_order(many):
+    found = np.array(stream(many, 120)).reshape(3, 40)
+    assert (np.sort(found) == np.arange(40)).all()
+    assert len({tuple(epoch) for epoch in found}) == 3
+    assert stream(many, 120) == found.ravel().tolist()
+
+
+@pytest.mark.parametrize("start", [1, 8, 20, 39, 40, 65])
+def test_a_stream_that_starts_in_the_middle_has_what_is_missing(many, start):
+    """As many records as the epoch has left, none twice; then whole epochs."""
+    left = 40 - start % 40
+    found = stream(many, left + 40, start=start)
+    assert len(set(found[:left])) == left
+    assert sorted(found[left:]) == list(range(40))
+
+
+def test_a_stream_leaves_whole_shards_unread(many, tmp_path):
+    """After three of five shards, two are enough: the others may be gone but for their size."""
+    found = stream(many, 16, start=24)
+    shards = {record // 8 for record in found}
+    assert len(shards) == 2
+    for shard in set(range(5)) - shards:
+        file = tmp_path / f"many-{shard:05}-of-00005.tfrecord"
+        file.write_bytes(bytes(file.stat().st_size))
+    assert stream(many, 16, start=24) == found
+    with pytest.raises(tf.errors.DataLossError):
+        stream(many, 40)
+    with pytest.raises(DamagedRecordError, match="record 0 is damaged"):
+        verify(many)
+
+
+def test_a_whole_data_set_is_verified(path):
+    verify(path)

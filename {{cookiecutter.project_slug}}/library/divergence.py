@@ -1,0 +1,51 @@
+"""Training that stops at the first loss or gradient that is not a number, before it does harm."""
+
+import math
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+MESSAGE = "diverged: step, loss, variables, gradient norms"
+VALUES = re.compile(re.escape(f"[{MESSAGE}]") + r" \[(.*?)\] \[(.*?)\] \[(.*?)\] \[(.*?)\]")
+
+
+def assert_finite(
+    loss: tf.Tensor, gradients: Sequence[tf.Tensor], variables: Sequence[tf.Variable]
+) -> tf.Operation:
+    """An op that fails when the loss or a gradient is infinite or not a number.
+
+    Let the update of the variables depend on it: the session then fails before them, and so before
+    a checkpoint could be written.
+
+    Args:
+        loss: scalar.
+        gradients: of the loss.
+        variables: to which the gradients belong.
+    """
+    norms = tf.stack([tf.norm(gradient) for gradient in gradients])
+    finite = tf.reduce_all(tf.math.is_finite(tf.concat([[loss], norms], axis=0)))
+    names = tf.constant([variable.op.name for variable in variables])
+    step = tf.compat.v1.train.get_global_step()
+    return tf.debugging.Assert(finite, [MESSAGE, step, loss, names, norms], summarize=-1)
+
+
+def read_divergence(error: tf.errors.InvalidArgumentError) -> dict[str, Any] | None:
+    """What `assert_finite` saw, from the error of the session; None for another error.
+
+    Returns:
+        `step` (int, the last good one), `loss` (float), `gradient_norms` (floats by variable);
+        a text stands for what is infinite or not a number, which JSON does not know.
+    """
+    found = VALUES.search(error.message)
+    if not found:
+        return None
+    step, loss, names, norms = found.groups()
+    norms = dict(zip(names.split(), map(_number, norms.split()), strict=True))
+    return {"step": int(step), "loss": _number(loss), "gradient_norms": norms}
+
+
+def _number(text: str) -> float | str:
+    number = float(text)
+    return number if math.isfinite(number) else str(number)

@@ -1,0 +1,149 @@
+"""A run that is killed again and again ends with the weights of one that was left alone.
+
+The tests kill it five times. More often, as a program of its own:
+
+python tests/test_survival.py 20
+"""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parent.parent))
+from conftest import copy_project
+
+from library import sample_data
+
+OPTIONS = ["--train_epochs", "12", "--epochs_between_evals", "1", "--train_batch_size", "16"]
+OPTIONS += ["--image_size", "32", "--num_parallel_calls", "2", "--min_crop_area", "0.5"]
+OPTIONS += ["--learning_rate_schedule", "cosine", "--decay_epochs", "12", "--keep_best_max", "2"]
+
+
+def start(folder: Path) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, "run.py", *OPTIONS],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def leftovers(folder: Path) -> list[str]:
+    """Files half written, by us or by TensorFlow, below a folder."""
+    return [
+        entry.name
+        for place in (folder / "out/current", folder / "out/best")
+        if place.exists()
+        for entry in os.scandir(place)
+        if ".tempstate" in entry.name or (entry.name[0] == "." and entry.name.endswith(".tmp"))
+    ]
+
+
+def kill(folder: Path, moments: random.Random, *, while_writing: bool) -> list[str] | None:
+    """Start training and kill it: at any moment, or when a file is being written.
+
+    Returns:
+        The files that were half written; None when the run came to its end before.
+    """
+    process = start(folder)
+    process.stdout.readline()  # "training from ...", when TensorFlow is imported
+    skipped = moments.randrange(6)  # not always the first file that is written
+    deadline = time.monotonic() + moments.uniform(0.5, 15)
+    before: list[str] = []
+    while process.poll() is None:
+        if while_writing:
+            now = leftovers(folder)
+            if now and not before:
+                skipped -= 1
+                if skipped < 0:
+                    break
+            before = now
+        elif time.monotonic() > deadline:
+            break
+        else:
+            time.sleep(0.01)
+    process.kill()
+    process.communicate()
+    return leftovers(folder) if process.returncode < 0 else None
+
+
+def weights(folder: Path) -> dict[str, bytes]:
+    """Every tensor of the last checkpoint, those of the optimizer too."""
+    checkpoint = tf.train.latest_checkpoint(folder / "out/current")
+    names = [name for name, _ in tf.train.list_variables(checkpoint)]
+    return {name: np.asarray(tf.train.load_variable(checkpoint, name)).tobytes() for name in names}
+
+
+def best(folder: Path) -> list[tuple[int, float]]:
+    """Steps and values of the best checkpoints, each of which can be read."""
+    record = json.loads((folder / "out/best/best.json").read_text())
+    for one in record["kept"]:
+        checkpoint = str(folder / f"out/best/model.ckpt-{one['step']}")
+        for name, _ in tf.train.list_variables(checkpoint):
+            tf.train.load_variable(checkpoint, name)
+    return [(one["step"], one["value"]) for one in record["kept"]]
+
+
+def finish(folder: Path) -> None:
+    process = start(folder)
+    output, errors = process.communicate()
+    assert process.returncode == 0, output + errors
+    assert leftovers(folder) == []
+
+
+def survive(folder: Path, kills: int, seed: int = 0) -> int:
+    """Train once in peace and once with kills, and compare; return how many hit a file.
+
+    Every other kill waits for a file that is being written.
+    """
+    peace, war = folder / "peace", folder / "war"
+    pictures = folder / "pictures"
+    sample_data.make(pictures, per_class={"train": 16})
+    for place in (peace, war):
+        place.mkdir()
+        copy_project(place)
+        words = f"--dataset_dir {pictures}/train --tfrecord_filename train --tfrecord_dir data"
+        words = [*words.split(), "--validation_fraction", "0.25"]
+        subprocess.run(
+            [sys.executable, "convert_dataset.py", *words], cwd=place, check=True, stdout=sys.stderr
+        )
+    finish(peace)
+
+    moments, done, hits = random.Random(seed), 0, 0
+    while done < kills:
+        found = kill(war, moments, while_writing=done % 2 == 0)
+        if found is None:  # at its end: once more from the beginning
+            subprocess.run(["rm", "-r", war / "out"], check=True)
+            continue
+        done, hits = done + 1, hits + bool(found)
+        checkpoint = Path(tf.train.latest_checkpoint(war / "out/current") or "none").name
+        print(f"kill {done}: latest {checkpoint}; half written: {', '.join(found) or 'none'}")
+    finish(war)
+    expected, found = weights(peace), weights(war)
+    assert found.keys() == expected.keys()
+    different = [name for name in expected if found[name] != expected[name]]
+    assert different == []
+    assert best(war) == best(peace)
+    print(f"{kills} kills, {hits} with a file half written: {len(found)} tensors byte for byte")
+    return hits
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no kill -9")
+def test_a_run_that_is_killed_five_times_ends_with_the_same_weights(tmp_path):
+    assert survive(tmp_path, 5) >= 2
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        survive(Path(folder), int(sys.argv[1]))
