@@ -15,7 +15,7 @@ demo: $(VENV)/installed  ## from nothing to a trained, evaluated, exported class
 	cd $(PROJECT) && $(BIN)/python demo.py
 
 test: lint  ## the tests in place, then those of the template
-	cd "$(TEMPLATE)" && $(BIN)/python -m pytest -p no:cacheprovider
+	cd "$(TEMPLATE)" && $(BIN)/python -m pytest -p no:cacheprovider -m "slow or not slow"
 	$(BIN)/python -m pytest -p no:cacheprovider
 
 matrix: $(VENV)/installed  ## the oldest and the newest TensorFlow, each with its Pythons
@@ -23,6 +23,9 @@ matrix: $(VENV)/installed  ## the oldest and the newest TensorFlow, each with it
 
 benchmark: $(VENV)/installed  ## what takes time, as ratios
 	$(BIN)/python benchmarks/help.py
+	$(BIN)/python benchmarks/order.py
+	$(BIN)/python benchmarks/reading.py
+	$(BIN)/python benchmarks/memory.py
 
 lint: $(VENV)/installed  ## the linter
 	$(BIN)/ruff check

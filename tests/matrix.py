@@ -1,7 +1,7 @@
 """The rendered project on several TensorFlows and Pythons: python tests/matrix.py build/matrix
 
-Each gets an environment of its own, runs the tests of the Estimator and of run.py, and trains on
-the same pictures with the same seed; the first 50 losses have to agree.
+Each gets an environment of its own, runs the tests of the Estimator, of run.py and of training that
+is killed, and trains on the same pictures with the same seed; the first 50 losses have to agree.
 """
 
 import json
@@ -83,6 +83,7 @@ def find_python(version: str) -> str:
 def train(program: Path, project: Path) -> list[float]:
     """Run the tests and a short training; return its losses, step by step."""
     call(program, "-m", "pytest", "-q", "tests/test_estimator.py", "tests/test_run.py", cwd=project)
+    call(program, "-m", "pytest", "-q", "-m", "slow", "tests/test_survival.py", cwd=project)
     if not (project / "data").exists():  # once: pictures may be encoded differently elsewhere
         call(program, "-m", "library.sample_data", "pictures", cwd=project)
         words = ["--dataset_dir", "pictures/train", "--tfrecord_filename", "train"]

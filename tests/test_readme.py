@@ -14,8 +14,8 @@ def readme(request, render):
 
 
 def test_every_make_target_exists(readme):
-    targets = re.findall(r"^(\w+):", (readme.parent / "Makefile").read_text(), re.MULTILINE)
-    named = set(re.findall(r"`make (\w+)`|^make (\w+)", readme.read_text(), re.MULTILINE))
+    targets = re.findall(r"^([\w-]+):", (readme.parent / "Makefile").read_text(), re.MULTILINE)
+    named = set(re.findall(r"`make ([\w-]+)`|^make ([\w-]+)", readme.read_text(), re.MULTILINE))
     named = {a or b for a, b in named}
     assert named
     assert named <= set(targets)

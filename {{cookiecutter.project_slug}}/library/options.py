@@ -55,8 +55,11 @@ def option(
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """A question to end an error line with, or nothing where no known word is near."""
     known = list(known)
-    near = [name for name in known if word and name.startswith(word)]
-    near = near or difflib.get_close_matches(word, known, n=1)
+    near = (
+        difflib.get_close_matches(word, known, n=1, cutoff=0.85)
+        or [name for name in known if word and name.startswith(word)]
+        or difflib.get_close_matches(word, known, n=1)
+    )
     return f" (did you mean {' or '.join(near)}?)" if near else ""
 
 

@@ -1,5 +1,6 @@
 """What a run used: settings, command, commit, versions, devices and data, kept in run.yaml."""
 
+import contextlib
 import datetime
 import hashlib
 import importlib.metadata
@@ -40,8 +41,7 @@ def describe(
         "time": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "command": sys.argv,
         "git": _git(root),
-        "versions": {"python": platform.python_version()}
-        | {name: importlib.metadata.version(name) for name in PACKAGES},
+        "versions": {"python": platform.python_version(), **_versions()},
         "devices": list(devices),
         "data": {str(card): hashlib.sha256(card.read_bytes()).hexdigest() for card in cards},
         "settings": {name: plain(value) for name, value in settings.items()},
@@ -69,6 +69,15 @@ def append(folder: Path, record: dict[str, Any]) -> list[str]:
         for name, value in record[part].items()
         if old[part].get(name) != value
     ]
+
+
+def _versions() -> dict[str, str]:
+    """Of those of PACKAGES that are installed by these names."""
+    versions = {}
+    for name in PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[name] = importlib.metadata.version(name)
+    return versions
 
 
 def _git(root: Path) -> dict[str, Any] | None:

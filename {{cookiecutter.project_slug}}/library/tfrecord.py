@@ -211,7 +211,8 @@ class Reader:
             if not self._open_index():
                 raise UserError(f"{path}.json: its shards hold another number of records")
             print(f"{self.path}: written anew, since it was missing or did not fit the shards")
-        self.files = [os.open(file, os.O_RDONLY) for file in self.shards]
+        # Open as long as the reader is there.
+        self.files = [open(file, "rb", buffering=0) for file in self.shards]  # noqa: SIM115
 
     def _open_index(self) -> bool:
         """Whether the index leads from the start to the end of each shard, record by record."""
@@ -237,10 +238,6 @@ class Reader:
         """The rows of each shard."""
         return np.split(rows, np.cumsum([shard.examples for shard in self.card.shards])[:-1])
 
-    def __del__(self) -> None:
-        for file in getattr(self, "files", ()):
-            os.close(file)
-
     def read(self, ids: np.ndarray) -> np.ndarray:
         """The records of these numbers: int64 [n] -> bytes objects [n].
 
@@ -251,7 +248,7 @@ class Reader:
         records = np.empty(len(ids), object)
         for position, (shard, length, offset) in enumerate(self.index[ids]):
             size = int(length) + HEADER.size + FOOTER.size
-            data = os.pread(self.files[shard], size, int(offset))
+            data = os.pread(self.files[shard].fileno(), size, int(offset))
             record = data[HEADER.size : -FOOTER.size]
             if (
                 len(data) != size

@@ -22,6 +22,8 @@ from library.errors import run as exit_of
 from library.options import Option, options_of, plain
 from project.settings import Hyperparameters, Settings
 
+pytestmark = pytest.mark.slow
+
 # No deadline for each example, since machines are noisy; and no folder of its own for examples.
 LIMITS = {"deadline": None, "database": None, "derandomize": True}
 LIMITS |= {"suppress_health_check": list(hypothesis.HealthCheck)}

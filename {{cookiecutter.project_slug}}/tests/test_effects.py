@@ -20,6 +20,8 @@ from project import commands, networks
 from project.input_fn import evaluation_input
 from project.settings import Hyperparameters, Settings
 
+pytestmark = pytest.mark.slow
+
 WEIGHTS, GRAPH, CHECKPOINTS, POINTS = "weights", "graph", "checkpoints", "points in TensorBoard"
 LINES, FOLDERS, BEST, EVALUATION, BATCHES = "lines", "folders", "best", "evaluation", "eval batches"
 

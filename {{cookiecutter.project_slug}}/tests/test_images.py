@@ -30,9 +30,10 @@ def test_an_example_has_the_keys_of_tensorflows_models(picture):
         "image/class/text": ["Käse".encode()],
         "image/filename": ["Käse/one two.png".encode()],
     }
-    encoded_again, label = parse_example(record)
+    encoded_again, label, key = parse_example(record)
     assert encoded_again.numpy()[:2] == b"\xff\xd8"
     assert label.numpy() == 3
+    assert key.numpy().decode() == "Käse/one two.png"
 
 
 def crop(data: bytes, *seed: int, min_area: float = 0.5, flip: bool = True) -> np.ndarray:

@@ -153,6 +153,7 @@ def test_a_run_that_is_stopped_saves_and_goes_on(fresh, number):
     assert f"training from step {step} to" in again.stdout
 
 
+@pytest.mark.slow
 def test_a_stop_within_an_evaluation_is_quick_and_the_evaluation_made_up_for(fresh):
     words = [*LONG, "--eval_batch_size", 1]
     process = start(*words, cwd=fresh)
@@ -170,6 +171,7 @@ def test_a_stop_within_an_evaluation_is_quick_and_the_evaluation_made_up_for(fre
         assert (fresh / "out/best/best.json").exists()
 
 
+@pytest.mark.slow
 def test_a_second_signal_ends_the_process_at_once(fresh):
     process = start(*LONG, cwd=fresh)
     for line in process.stdout:
@@ -192,6 +194,7 @@ def test_the_time_that_a_run_may_take_is_kept(fresh):
     )
 
 
+@pytest.mark.slow
 def test_training_that_gets_no_better_ends_and_stays_ended(fresh):
     words = [*SHORT, "--train_epochs", 40, "--epochs_between_evals", 0.5]
     words += ["--learning_rate", 0.1, "--early_stopping_evals", 2]
@@ -211,6 +214,7 @@ def test_training_that_gets_no_better_ends_and_stays_ended(fresh):
     assert f"training from step {step} to" in process.stdout
 
 
+@pytest.mark.slow
 def test_divergence_is_one_line_and_the_last_checkpoint_is_good(fresh):
     words = [*SHORT, "--train_epochs", 9]
     process = run_program("run.py", *words, "--learning_rate", 1e30, cwd=fresh, status=1)
@@ -283,6 +287,7 @@ def small_disk(tmp_path):
     subprocess.run(["umount", str(folder)], check=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["model_dir", "best_model_dir"])
 def test_a_full_disk_is_one_line_and_the_run_goes_on_when_there_is_room(fresh, small_disk, place):
     words = [*SHORT, "--train_epochs", 8, "--epochs_between_evals", 1]

@@ -139,6 +139,7 @@ def survive(folder: Path, kills: int, seed: int = 0) -> int:
     return hits
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no kill -9")
 def test_a_run_that_is_killed_five_times_ends_with_the_same_weights(tmp_path):
     assert survive(tmp_path, 5) >= 2

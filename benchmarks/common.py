@@ -1,0 +1,74 @@
+"""What the benchmarks share: pictures like photos, data sets of them, and pairs run in turns."""
+
+import io
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+PROJECT = Path(__file__).parent.parent / "{{cookiecutter.project_slug}}"
+sys.path.insert(0, str(PROJECT))
+
+from library.images import to_example  # noqa: E402  the project has no name to install it by
+from library.pictures import Jpeg  # noqa: E402
+from library.tfrecord import Card, write_index, write_shard  # noqa: E402
+
+WIDTH, HEIGHT, QUALITY = 500, 375, 90
+
+
+def photo(seed: int) -> bytes:
+    """A JPEG of 500 x 375 pixels and about 90 KB: shapes of every size, and some noise."""
+    random = np.random.default_rng(seed)
+    pixels = np.zeros([HEIGHT, WIDTH, 3])
+    for cells in (4, 16, 64, 256):
+        grid = random.integers(0, 256, [cells * HEIGHT // WIDTH, cells, 3], np.uint8)
+        layer = Image.fromarray(grid).resize((WIDTH, HEIGHT), Image.Resampling.BICUBIC)
+        pixels += (np.asarray(layer) - 128.0) * 1.2 / np.log2(cells)
+    pixels = 128 + pixels + random.normal(0, 6, pixels.shape)
+    buffer = io.BytesIO()
+    Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8)).save(buffer, "JPEG", quality=QUALITY)
+    return buffer.getvalue()
+
+
+def make_data_set(path: Path, pictures: int, copies: int = 1, per_shard: int = 1000) -> Card:
+    """Write a data set of two classes: so many different photos, each so many times."""
+    records = [
+        to_example(Jpeg(photo(seed), HEIGHT, WIDTH), seed % 2, "ab"[seed % 2], f"{seed}.jpg")
+        for seed in range(pictures)
+    ]
+    total = pictures * copies
+    begins = range(0, total, per_shard)
+    written = [
+        write_shard(
+            path.with_name(f"{path.name}-{number:05}-of-{len(begins):05}.tfrecord"),
+            (records[i % pictures] for i in range(begin, min(begin + per_shard, total))),
+        )
+        for number, begin in enumerate(begins)
+    ]
+    write_index(path.with_name(f"{path.name}.index"), [rows for _, rows in written])
+    classes = {"a": (total + 1) // 2, "b": total // 2}
+    card = Card(list(classes), classes, [shard for shard, _ in written], {})
+    card.save(path.with_name(f"{path.name}.json"))
+    return card
+
+
+def in_turns(rounds: int, **runs: Callable[[], object]) -> dict[str, tuple[float, float]]:
+    """Run each in turns, so that what else the machine does slows all; one round is not counted.
+
+    Returns:
+        By name: medians of seconds and of CPU seconds.
+    """
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in runs}
+    for _ in range(rounds + 1):
+        for name, run in runs.items():
+            wall, cpu = time.perf_counter(), time.process_time()
+            run()
+            times[name].append((time.perf_counter() - wall, time.process_time() - cpu))
+    return {
+        name: tuple(statistics.median(each) for each in zip(*pairs[1:], strict=True))
+        for name, pairs in times.items()
+    }

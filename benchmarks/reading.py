@@ -1,0 +1,67 @@
+"""Reading by id in a global shuffle, against streaming: python benchmarks/reading.py
+
+The same JPEGs, about 500 x 375 pixels and 90 KB, through the same crops to 224 x 224 and the same
+batches; only the way that the records come differs.
+"""
+
+import functools
+import tempfile
+from pathlib import Path
+
+from common import in_turns, make_data_set
+
+import tensorflow as tf  # isort: skip  after library, which chooses its Keras
+from library import images
+from library.shuffling import shuffle_and_repeat
+from library.tfrecord import Reader, read_by_id
+
+PICTURES, SIZE, BATCH, ROUNDS = 1600, 224, 64, 7
+
+
+def pipeline(records: tf.data.Dataset) -> tf.data.Dataset:
+    def crop(number: tf.Tensor, record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        encoded, label, _ = images.parse_example(record)
+        seed = tf.stack([tf.constant(0, tf.int64), number])
+        image = images.random_crop(encoded, image_size=SIZE, min_area=0.08, flip=True, seed=seed)
+        return image, label
+
+    cropped = records.enumerate().map(crop, num_parallel_calls=tf.data.AUTOTUNE)
+    return cropped.batch(BATCH, drop_remainder=True).prefetch(2)
+
+
+def drain(dataset: tf.data.Dataset) -> None:
+    for _ in dataset:
+        pass
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "photos"
+        card = make_data_set(path, PICTURES, per_shard=200)
+        print(f"{PICTURES} JPEGs, {sum(s.bytes for s in card.shards) / PICTURES / 1e3:.0f} KB each")
+        files = tf.data.Dataset.from_tensor_slices([str(file) for file in card.files(path)])
+        streams = files.interleave(
+            tf.data.TFRecordDataset, cycle_length=4, num_parallel_calls=tf.data.AUTOTUNE
+        )
+        reader = Reader(path)
+        ids = shuffle_and_repeat(PICTURES, seed=1, epochs=1)
+        by_id = ids.apply(read_by_id(reader, tf.data.AUTOTUNE))
+        ways = {
+            "streams, no shuffle": streams,
+            "streams, buffer of 1,000": streams.shuffle(1000),
+            "by id, global shuffle": by_id,
+        }
+        for title, make in (("decoded", pipeline), ("read only", lambda records: records)):
+            runs = {name: functools.partial(drain, make(way)) for name, way in ways.items()}
+            times = in_turns(ROUNDS, **runs)
+            streams_wall, streams_cpu = times["streams, no shuffle"]
+            for name, (wall, cpu) in times.items():
+                print(
+                    f"{title:10} {name:25} {PICTURES / wall:7,.0f} images/s, "
+                    f"{streams_wall / wall:.2f} x streams; "
+                    f"{1e3 * cpu / PICTURES:.2f} CPU ms/image, {streams_cpu / cpu:.2f} x"
+                )
+
+
+if __name__ == "__main__":
+    main()
