@@ -169,8 +169,9 @@ class Parser(argparse.ArgumentParser):
             if name in options_of(cls)
         ]
         chosen = self._resolved(cls, sets.pop(config_set, []) + given)
-        for name in options_of(cls).keys() - chosen.values.keys() - self.flags.keys():
-            self.add_error(f"--{name} is missing")
+        for name in options_of(cls):
+            if name not in chosen.values and name not in self.flags:
+                self.add_error(f"--{name} is missing")
         for entries in sets.values():
             self._resolved(cls, entries)
         return chosen
@@ -197,8 +198,9 @@ class Parser(argparse.ArgumentParser):
             try:
                 found.options  # noqa: B018  its fields may contradict each other
             except UserError as error:
-                for line in error.lines:
-                    self.add_error(f"{found.origins[line.partition(':')[0]]}: {line}")
+                for line in error.lines:  # each begins with the name of a field
+                    origin = found.origins.get(line.partition(":")[0], cls.__name__)
+                    self.add_error(f"{origin}: {line}")
         return found
 
     def add_error(self, line: str, word: str = "", known: Iterable[str] = ()) -> None:

@@ -8,6 +8,7 @@ A data set of the name `train` in the folder `data` is called `data/train`, and 
 """
 
 import dataclasses
+import errno
 import hashlib
 import json
 import os
@@ -211,14 +212,21 @@ class Reader:
             if not self._open_index():
                 raise UserError(f"{path}.json: its shards hold another number of records")
             print(f"{self.path}: written anew, since it was missing or did not fit the shards")
-        # Open as long as the reader is there.
-        self.files = [open(file, "rb", buffering=0) for file in self.shards]  # noqa: SIM115
+        try:  # open as long as the reader is there
+            self.files = [open(file, "rb", buffering=0) for file in self.shards]  # noqa: SIM115
+        except OSError as error:
+            if error.errno != errno.EMFILE:
+                raise
+            raise UserError(
+                f"{path}: {len(self.shards)} shards are more files than this process may open: "
+                "raise the limit (ulimit -n), or convert with a smaller --num_shards"
+            ) from error
 
     def _open_index(self) -> bool:
         """Whether the index leads from the start to the end of each shard, record by record."""
         try:
             self.index = np.load(self.path, mmap_mode="r")
-        except (OSError, ValueError):
+        except (FileNotFoundError, EOFError, ValueError):
             return False
         if self.index.dtype != INDEX or len(self.index) != self.card.num_examples:
             return False

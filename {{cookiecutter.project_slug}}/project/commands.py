@@ -14,13 +14,7 @@ import tensorflow as tf
 from library import run_record
 from library.divergence import read_divergence
 from library.errors import RunError, UserError
-from library.estimator import (
-    Estimator,
-    EvalSpec,
-    RunConfig,
-    TrainSpec,
-    train_and_evaluate,
-)
+from library.estimator import Estimator, EvalSpec, RunConfig, TrainSpec, train_and_evaluate
 from library.exporter import BestCheckpointExporter, find_checkpoint, global_step_of, read_best
 from library.files import remove_leftovers, replacing
 from library.hooks import EarlyStopHook, GracefulStopHook, ProgressHook
@@ -44,15 +38,7 @@ def train(settings: Settings, hyperparameters: Hyperparameters) -> None:
     """Train for `train_epochs` in all, evaluate every `epochs_between_evals`, keep the best."""
     card, steps_per_epoch = _training_data(settings)
     model = ModelCard.of(card.classes, hyperparameters)
-    latest = tf.train.latest_checkpoint(str(settings.model_dir))
-    if latest:
-        model.must_equal(ModelCard.load(settings.model_dir), settings.model_dir)
-    elif read_best(settings.best_model_dir):
-        raise UserError(
-            f"best_model_dir: {settings.best_model_dir} holds the best model of another run, since "
-            f"{settings.model_dir} has no checkpoint: take another folder, or delete it"
-        )
-    step = global_step_of(latest) if latest else 0
+    latest, step = _last_checkpoint(settings, model)
     steps = max(1, int(settings.train_epochs * steps_per_epoch))
     exporter = BestCheckpointExporter(
         settings.best_model_dir,
@@ -201,7 +187,7 @@ def _told_in_a_line(settings: Settings, first_step: int = 0) -> Iterator[None]:
             raise
         raise UserError(damaged[1]) from error
     except tf.errors.DataLossError as error:
-        verify(settings.train_data)  # names the file and the record
+        verify(settings.train_data)  # raises a UserError that names the file and the record
         raise error
     except (tf.errors.ResourceExhaustedError, OSError) as error:
         if "No space left" not in str(error):
@@ -224,7 +210,7 @@ def _card(settings: Settings, field: str) -> Card:
 
 
 def _training_data(settings: Settings) -> tuple[Card, float]:
-    """The card of the training data and its epoch in steps; the validation data has to fit."""
+    """The card of the training data, and the steps of an epoch; the validation data has to fit."""
     card, validation = _card(settings, "train_data"), _card(settings, "validation_data")
     if card.classes != validation.classes:
         raise UserError(
@@ -233,6 +219,20 @@ def _training_data(settings: Settings) -> tuple[Card, float]:
         )
     train_records(settings, 0), Reader(settings.validation_data)  # all files have to be there
     return card, card.num_examples / settings.train_batch_size
+
+
+def _last_checkpoint(settings: Settings, model: ModelCard) -> tuple[str | None, int]:
+    """The checkpoint to go on from, and its step: it has to fit the model."""
+    latest = tf.train.latest_checkpoint(str(settings.model_dir))
+    if latest:
+        model.must_equal(ModelCard.load(settings.model_dir), settings.model_dir)
+        return latest, global_step_of(latest)
+    if read_best(settings.best_model_dir):
+        raise UserError(
+            f"best_model_dir: {settings.best_model_dir} holds the best model of another run, since "
+            f"{settings.model_dir} has no checkpoint: take another folder, or delete it"
+        )
+    return None, 0
 
 
 def _record_start(settings: Settings, hyperparameters: Hyperparameters) -> list[str]:

@@ -2,6 +2,8 @@
 
 import io
 import json
+import os
+import resource
 import shutil
 
 import numpy as np
@@ -71,11 +73,15 @@ def of_another_set(file):
     file.write_bytes(npy(rows))
 
 
+def empty(file):
+    file.write_bytes(b"")
+
+
 def of_another_kind(file):
     file.write_bytes(npy(np.zeros(5)))
 
 
-@pytest.mark.parametrize("change", [remove, cut, of_another_set, of_another_kind])
+@pytest.mark.parametrize("change", [remove, cut, empty, of_another_set, of_another_kind])
 def test_an_index_that_does_not_fit_is_written_anew(path, tmp_path, change, capsys):
     before = (tmp_path / "some.index").read_bytes()
     change(tmp_path / "some.index")
@@ -159,6 +165,19 @@ def test_files_that_do_not_belong_together_are_refused(path, tmp_path, suffix, c
     change(tmp_path / f"some{suffix}")
     with pytest.raises(UserError, match=message):
         Reader(path)
+
+
+def test_more_shards_than_files_may_be_open_is_one_line(tmp_path):
+    parts = [write_shard(tmp_path / f"few-{n:05}-of-00050.tfrecord", [b"x"]) for n in range(50)]
+    write_index(tmp_path / "few.index", [rows for _, rows in parts])
+    Card(["x"], {"x": 50}, [shard for shard, _ in parts], {}).save(tmp_path / "few.json")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/dev/fd")) + 20, hard))
+    try:
+        with pytest.raises(UserError, match="few: 50 shards are more files than this process may"):
+            Reader(tmp_path / "few")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_a_card_of_another_version_is_refused(path, tmp_path):
