@@ -39,9 +39,9 @@ VALIDATION = "validation"
 class Options:
     """The flags of this program."""
 
-    dataset_dir: str = option(REQUIRED, "folder with a folder of pictures for each class")
+    dataset_dir: Path = option(REQUIRED, "folder with a folder of pictures for each class")
     tfrecord_filename: str = option(REQUIRED, "name of the data set, as train")
-    tfrecord_dir: str = option(REQUIRED, "folder to write to, as data")
+    tfrecord_dir: Path = option(REQUIRED, "folder to write to, as data")
     max_edge: int = option(
         384, "longer edge that pictures are scaled down to, in pixels", minimum=16
     )
@@ -89,9 +89,9 @@ def convert(options: Options) -> None:
             f"tfrecord_filename: {options.tfrecord_filename} is not a name of letters, digits, "
             "., - and _; the folder is tfrecord_dir"
         )
-    classes, pictures = find_pictures(Path(options.dataset_dir))
+    classes, pictures = find_pictures(options.dataset_dir)
     sets = split(pictures, options)
-    folder = Path(options.tfrecord_dir)
+    folder = options.tfrecord_dir
     for card in (folder / f"{name}.json" for name in sets):
         if card.exists() and not options.overwrite:
             raise UserError(f"tfrecord_filename: {card} is there already: --overwrite replaces it")
@@ -130,6 +130,9 @@ def find_pictures(dataset_dir: Path) -> tuple[list[str], list[Picture]]:
     folders = [path for path in dataset_dir.iterdir() if path.is_dir() and not is_junk(path)]
     if not folders:
         raise UserError(f"dataset_dir: {dataset_dir} has no folders: one for each class is needed")
+    for folder in folders:
+        if folder.name.encode(errors="replace").decode() != folder.name:
+            raise UserError(f"dataset_dir: the name of {ascii(str(folder))} is not in UTF-8")
 
     def numbers_by_value(folder: Path) -> tuple[float, str]:
         return float(folder.name) if folder.name.isdecimal() else float("inf"), folder.name
@@ -239,7 +242,7 @@ def write_sets(
 
 def used(options: Options) -> dict[str, Any]:
     """The options that make a difference to the result."""
-    indifferent = ("num_workers", "max_rejected", "overwrite")
+    indifferent = ("dataset_dir", "tfrecord_dir", "num_workers", "max_rejected", "overwrite")
     return {k: v for k, v in dataclasses.asdict(options).items() if k not in indifferent}
 
 
