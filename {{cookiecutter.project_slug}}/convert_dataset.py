@@ -12,12 +12,13 @@ import collections
 import csv
 import dataclasses
 import hashlib
+import json
 import os
 import random
 import re
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import Any
@@ -92,12 +93,13 @@ def convert(options: Options) -> None:
     classes, pictures = find_pictures(options.dataset_dir)
     sets = split(pictures, options)
     folder = options.tfrecord_dir
-    for card in (folder / f"{name}.json" for name in sets):
-        if card.exists() and not options.overwrite:
-            raise UserError(f"tfrecord_filename: {card} is there already: --overwrite replaces it")
     report = folder / f"{options.tfrecord_filename}.rejected.csv"
 
     partial = folder / f".{options.tfrecord_filename}.partial"
+    complete = folder / f".{options.tfrecord_filename}.complete"
+    if complete.exists():  # a conversion was stopped while it put its files in their places
+        put_in_place(complete)
+    check_places(folder, sets, options)
     shutil.rmtree(partial, ignore_errors=True)  # of a conversion that was killed
     partial.mkdir(parents=True)
     try:
@@ -106,17 +108,17 @@ def convert(options: Options) -> None:
         if rejected:
             with (
                 replacing(report) as temporary,
-                open(temporary, "w", newline="", encoding="utf-8") as file,
+                open(
+                    temporary, "w", newline="", encoding="utf-8", errors="surrogateescape"
+                ) as file,
             ):
                 csv.writer(file).writerows([("file", "reason"), *rejected])
         if len(rejected) > options.max_rejected * len(pictures):
             raise UserError(too_many(rejected, len(pictures), options, report))
-        for path in [path for name in sets for path in files_of(folder, name)]:
-            path.unlink()
-        for path in sorted(partial.iterdir(), key=lambda path: path.suffix == ".json"):
-            os.replace(path, folder / path.name)  # the cards last
+        os.replace(partial, complete)
     finally:
-        shutil.rmtree(partial)
+        shutil.rmtree(partial, ignore_errors=True)
+    put_in_place(complete)
     for name, card in cards.items():
         print(f"{folder / name}: {card.num_examples} pictures of {len(classes)} classes")
     if rejected:
@@ -175,11 +177,46 @@ def split(pictures: list[Picture], options: Options) -> dict[str, list[Picture]]
     return sets
 
 
-def files_of(folder: Path, name: str) -> list[Path]:
-    """The files of a data set that are there; its card first: no card, no data set."""
-    files = [folder / f"{name}.{suffix}" for suffix in ("json", "index")]
-    shards = sorted(folder.glob(f"{name}-?????-of-?????.tfrecord"))
-    return [file for file in files if file.exists()] + shards
+def check_places(folder: Path, sets: Iterable[str], options: Options) -> None:
+    """Refuse to replace what nobody asked to replace, and to leave a split that is no more."""
+    for card in (folder / f"{name}.json" for name in sets):
+        if card.exists() and not options.overwrite:
+            raise UserError(f"tfrecord_filename: {card} is there already: --overwrite replaces it")
+    validation = folder / f"{VALIDATION}.json"
+    if validation.exists() and options.tfrecord_filename != VALIDATION:
+        used = json.loads(validation.read_text(encoding="utf-8"))["options"]
+        source = used["tfrecord_filename"]
+        if VALIDATION in sets and source != options.tfrecord_filename:
+            raise UserError(
+                f"validation_fraction: {validation} is not of {options.tfrecord_filename}, but of "
+                f"{source}: take another tfrecord_dir"
+            )
+        if VALIDATION not in sets and source == options.tfrecord_filename:
+            raise UserError(
+                f"validation_fraction: {validation} has pictures of {source}, which would be in "
+                f"both: give {used['validation_fraction']:g} again, or delete it"
+            )
+
+
+def put_in_place(complete: Path) -> None:
+    """Move whole sets to the folder above, where they replace those of their names.
+
+    It can be stopped at any moment, and called again: what is not moved yet is in `complete`, and
+    no card is there before all that it names.
+    """
+    folder = complete.parent
+    for card in sorted(complete.glob("*.json")):
+        name, content = card.stem, json.loads(card.read_text(encoding="utf-8"))
+        new = [shard["file"] for shard in content["shards"]] + [f"{name}.index"]
+        old = [*folder.glob(f"{name}-?????-of-?????.tfrecord"), folder / f"{name}.index"]
+        (folder / card.name).unlink(missing_ok=True)
+        for file in (file for file in old if file.name not in new):
+            file.unlink(missing_ok=True)
+        for file in (complete / file for file in new):
+            if file.exists():
+                os.replace(file, folder / file.name)
+        os.replace(card, folder / card.name)
+    complete.rmdir()
 
 
 def write_sets(

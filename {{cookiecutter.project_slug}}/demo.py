@@ -43,7 +43,7 @@ def main() -> None:
             percent = 100 * float(row["probability"])
             print(f"prediction       {row['file']}: {row['class']}, {percent:.1f} %")
     print(f"best checkpoint  {OUT / 'best'}")
-    print(f"export           {max((OUT / 'export').iterdir())}")
+    print(f"export           {max((OUT / 'export').glob('[0-9]*'))}")
     if accuracy < TARGET:
         raise UserError(f"the test accuracy is under {100 * TARGET:.0f} %")
 

@@ -198,8 +198,12 @@ class Parser(argparse.ArgumentParser):
             try:
                 found.options  # noqa: B018  its fields may contradict each other
             except UserError as error:
-                for line in error.lines:  # each begins with the name of a field
-                    origin = found.origins.get(line.partition(":")[0], cls.__name__)
+                for line in error.lines:  # of all that it names, what was given last is wrong
+                    named = [
+                        found.origins[word] for word in re.findall(r"\w+", line) if word in values
+                    ]
+                    given = [origin for origin in named if origin != "default"] or ["default"]
+                    origin = "command line" if "command line" in given else given[0]
                     self.add_error(f"{origin}: {line}")
         return found
 

@@ -1,5 +1,6 @@
 """The user's mistakes, and what a command line answers to them."""
 
+import signal
 import sys
 from collections.abc import Callable
 
@@ -21,6 +22,7 @@ def run(main: Callable[[], None]) -> None:
 
     A RunError exits with 1. So does anything else, which is our mistake, and keeps its traceback.
     """
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as ctrl-C
     try:
         main()
     except UserError as error:

@@ -62,8 +62,7 @@ class BestCheckpointExporter(Exporter):
         self.best_model_dir = Path(best_model_dir)
         self.metric, self.mode, self.keep = metric, mode, keep
         self.assets = [Path(asset) for asset in assets]
-        file = self.best_model_dir / PATIENCE_FILE
-        patience = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+        patience = _read(self.best_model_dir / PATIENCE_FILE) or {}
         self.evaluated_step: int | None = patience.get("evaluated_step")
         self.evaluations_without_improvement = patience.get("evaluations_without_improvement", 0)
 
@@ -151,8 +150,14 @@ class BestCheckpointExporter(Exporter):
 
 def read_best(best_model_dir: str | Path) -> dict[str, Any] | None:
     """The content of best.json, or None where no best model is yet."""
-    file = Path(best_model_dir) / BEST_FILE
-    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
+    return _read(Path(best_model_dir) / BEST_FILE)
+
+
+def _read(file: Path) -> dict[str, Any] | None:
+    try:
+        return json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
+    except ValueError as error:
+        raise UserError(f"{file}: not a file that was written here: {error}") from error
 
 
 def _checkpoint_of(folder: str | Path, step: int) -> str:

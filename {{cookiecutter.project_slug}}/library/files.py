@@ -5,6 +5,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from library.errors import UserError
+
 
 @contextlib.contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
@@ -25,6 +27,21 @@ def replacing(path: str | Path) -> Iterator[Path]:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def check_folder(name: str, folder: str | Path) -> None:
+    """Refuse a folder that cannot be made, because a file stands in its way.
+
+    Args:
+        name: of the option that says so.
+        folder: which may be there or not.
+
+    Raises:
+        UserError: it is a file, or below one.
+    """
+    for path in (Path(folder), *Path(folder).parents):
+        if path.exists() and not path.is_dir():
+            raise UserError(f"{name}: {path} is a file, not a folder")
 
 
 def remove_leftovers(folder: str | Path) -> None:

@@ -19,7 +19,9 @@ SessionRunArgs = tf.compat.v1.train.SessionRunArgs
 class ProgressHook(SessionRunHook):
     """Prints a line every so many steps: step, epoch, loss, examples/s, time left."""
 
-    def __init__(self, loss: str, *, every: int, steps: int, batch_size: int, examples: int):
+    def __init__(
+        self, loss: str, *, every: int, steps: int, batch_size: int, examples: int, offset: int
+    ):
         """
         Args:
             loss: the name of the scalar to show; fetched only at the steps that print.
@@ -27,9 +29,10 @@ class ProgressHook(SessionRunHook):
             steps: the step at which the run ends.
             batch_size: examples a step.
             examples: examples an epoch.
+            offset: how many more examples the run has seen than steps of this batch size have.
         """
         self.loss_name, self.every, self.steps = loss, every, steps
-        self.batch_size, self.examples = batch_size, examples
+        self.batch_size, self.examples, self.offset = batch_size, examples, offset
 
     def begin(self) -> None:
         self.loss = tf.compat.v1.get_default_graph().get_tensor_by_name(f"{self.loss_name}:0")
@@ -52,7 +55,7 @@ class ProgressHook(SessionRunHook):
         left = round((self.steps - self.step) / rate)
         print(
             f"step {self.step} of {self.steps}"
-            f"  epoch {self.step * self.batch_size / self.examples:.1f}"
+            f"  epoch {(self.step * self.batch_size + self.offset) / self.examples:.1f}"
             f"  loss {float(run_values.results):.4f}"
             f"  {rate * self.batch_size:,.0f} examples/s"
             f"  {left // 60}:{left % 60:02} left",
@@ -127,6 +130,27 @@ class _StopInEvaluationHook(SessionRunHook):
 
 def _saved_at(step: int) -> KeyboardInterrupt:
     return KeyboardInterrupt(f"saved at step {step}; the same command goes on from there")
+
+
+class CheckpointHook(tf.compat.v1.train.CheckpointSaverHook):
+    """Saves at every step that is a multiple of `every`, wherever training began.
+
+    TensorFlow's own counts from the step at which the process began, so that a run that was
+    interrupted would be evaluated at other steps than one that was not.
+    """
+
+    def __init__(self, model_dir: str | Path, every: int):
+        super().__init__(str(model_dir), save_steps=every)
+        self._timer = _Multiples(every_steps=every)
+
+
+class _Multiples(tf.compat.v1.train.SecondOrStepTimer):
+    def __init__(self, every_steps: int):
+        super().__init__(every_steps=every_steps)
+        self.every = every_steps
+
+    def should_trigger_for_step(self, step: int) -> bool:
+        return step % self.every == 0 and step != self.last_triggered_step()
 
 
 class EarlyStopHook(SessionRunHook):

@@ -83,7 +83,7 @@ class Option:
             return f"{words} or a path" if self.kind is Path else f"one of {words}"
         bounds = (("at least", "minimum"), ("above", "above"), ("at most", "maximum"))
         return " and ".join(
-            f"{word} {self.rule[key]:g}" for word, key in bounds if math.isfinite(self.rule[key])
+            f"{word} {self.rule[key]}" for word, key in bounds if math.isfinite(self.rule[key])
         )
 
     @property

@@ -68,7 +68,10 @@ def write_csv(
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
+    with (
+        replacing(path) as temporary,
+        open(temporary, "w", newline="", encoding="utf-8", errors="surrogateescape") as file,
+    ):
         table = csv.writer(file)
         names = [f"probability of {name}" for name in class_names]
         table.writerow(["file", "class", "probability", "error", *names])

@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from library.errors import UserError
 from library.files import replacing
 from library.options import plain
 
@@ -22,28 +23,33 @@ PACKAGES = ("tensorflow", "tf-keras", "tensorflow-estimator", "numpy", "Pillow")
 
 def describe(
     *,
+    start: dict[str, int],
     settings: dict[str, Any],
     hyperparameters: dict[str, Any],
-    cards: Iterable[Path],
+    cards: dict[str, Path],
     devices: Iterable[str],
     root: Path,
 ) -> dict[str, Any]:
     """What is worth knowing of a start, as plain values.
 
     Args:
+        start: the step and the number of examples that the run has behind it.
         settings: resolved.
         hyperparameters: resolved.
-        cards: the cards of the data sets; their checksums stand for the data.
+        cards: the cards of the data sets, by option; their checksums stand for the data.
         devices: the names of the devices that TensorFlow sees.
         root: the project's folder, for its git commit.
     """
     return {
         "time": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "command": sys.argv,
+        "start": start,
         "git": _git(root),
         "versions": {"python": platform.python_version(), **_versions()},
         "devices": list(devices),
-        "data": {str(card): hashlib.sha256(card.read_bytes()).hexdigest() for card in cards},
+        "data": {
+            name: hashlib.sha256(card.read_bytes()).hexdigest() for name, card in cards.items()
+        },
         "settings": {name: plain(value) for name, value in settings.items()},
         "hyperparameters": {name: plain(value) for name, value in hyperparameters.items()},
     }
@@ -53,22 +59,49 @@ def append(folder: Path, record: dict[str, Any]) -> list[str]:
     """Append a record to run.yaml, a YAML document for each start.
 
     Returns:
-        A line for each option that has another value than at the last start.
+        A line for each option, version and data set that is another than at the last start.
     """
+    last = load(folder)[-1:]
     path = folder / FILE
     before = path.read_text(encoding="utf-8") if path.exists() else ""
     folder.mkdir(parents=True, exist_ok=True)
     with replacing(path) as temporary:
         document = yaml.safe_dump(record, sort_keys=False, allow_unicode=True)
         temporary.write_text(f"{before}---\n{document}", encoding="utf-8")
-    last = list(yaml.safe_load_all(before))[-1:]
     return [
         f"{name}: {old[part].get(name)} -> {value}"
         for old in last
-        for part in ("settings", "hyperparameters")
+        for part in ("settings", "hyperparameters", "versions", "data")
         for name, value in record[part].items()
         if old[part].get(name) != value
     ]
+
+
+def load(folder: Path) -> list[dict[str, Any]]:
+    """The records of all starts, the first one first.
+
+    Raises:
+        UserError: run.yaml is not one that was written here.
+    """
+    path = folder / FILE
+    try:
+        records = list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
+        if not all(record["start"] and record["settings"] for record in records):
+            raise ValueError("a part is missing")
+        return records
+    except FileNotFoundError:
+        return []
+    except (yaml.YAMLError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path}: not a file that was written here: {error}") from error
+
+
+def examples_before(folder: Path, step: int) -> int:
+    """The number of examples that a run has seen at a step, whatever its batches were."""
+    for record in reversed(load(folder)):
+        start, batch_size = record["start"], record["settings"]["train_batch_size"]
+        if start["step"] <= step:
+            return start["examples"] + (step - start["step"]) * batch_size
+    return 0
 
 
 def _versions() -> dict[str, str]:

@@ -46,7 +46,7 @@ class Shard:
 
 @dataclasses.dataclass(frozen=True)
 class Card:
-    """What a data set holds; it travels to the model, the export and the predictions."""
+    """What a data set holds; the names of its classes travel on in the card of the model."""
 
     classes: list[str]  # in the order of the labels
     examples_per_class: dict[str, int]

@@ -16,15 +16,15 @@ from library.divergence import read_divergence
 from library.errors import RunError, UserError
 from library.estimator import Estimator, EvalSpec, RunConfig, TrainSpec, train_and_evaluate
 from library.exporter import BestCheckpointExporter, find_checkpoint, global_step_of, read_best
-from library.files import remove_leftovers, replacing
-from library.hooks import EarlyStopHook, GracefulStopHook, ProgressHook
+from library.files import check_folder, remove_leftovers, replacing
+from library.hooks import CheckpointHook, EarlyStopHook, GracefulStopHook, ProgressHook
 from library.model_card import FILE as MODEL_FILE
 from library.model_card import ModelCard
 from library.predictions import Pictures, find_files, write_csv
 from library.tfrecord import Card, Reader, verify
 from project.input_fn import (
     evaluation_input,
-    keys_of_step,
+    keys_of_batch,
     prediction_input,
     serving_input,
     train_input,
@@ -36,53 +36,66 @@ from project.settings import Hyperparameters, Settings
 
 def train(settings: Settings, hyperparameters: Hyperparameters) -> None:
     """Train for `train_epochs` in all, evaluate every `epochs_between_evals`, keep the best."""
-    card, steps_per_epoch = _training_data(settings)
+    card = _training_data(settings)
     model = ModelCard.of(card.classes, hyperparameters)
     latest, step = _last_checkpoint(settings, model)
-    steps = max(1, int(settings.train_epochs * steps_per_epoch))
+    batch_size, n = settings.train_batch_size, card.num_examples
+    examples = run_record.examples_before(settings.model_dir, step)
+    steps = max(1, step + max(0, int(settings.train_epochs * n) - examples) // batch_size)
+    every = math.ceil(settings.epochs_between_evals * n / batch_size)
+
     exporter = BestCheckpointExporter(
         settings.best_model_dir,
         keep=settings.keep_best_max,
         assets=[settings.model_dir / MODEL_FILE],
     )
     early_stop = EarlyStopHook(exporter, settings.early_stopping_evals or math.inf)
-    evaluated = not step or exporter.evaluated_step == step
+    due = step and (step % every == 0 or step >= steps)  # for an evaluation
+    evaluated = not due or exporter.evaluated_step == step
     if evaluated and step >= steps:
         print(f"already trained to step {step} of {steps}; a larger train_epochs goes on")
         return
     if evaluated and early_stop.due:
         print(f"already stopped early at step {step}; a larger early_stopping_evals goes on")
         return
-    for change in _record_start(settings, hyperparameters):
+    for change in _record_start(settings, hyperparameters, step, examples):
         print(f"changed since the last start: {change}")
     model.save(settings.model_dir)
     for folder in (settings.model_dir, settings.best_model_dir):
         remove_leftovers(folder)
 
     gpus = len(tf.config.list_physical_devices("GPU"))
-    print(
-        f"training from step {step} to {steps} on {f'{gpus} GPU' if gpus else 'the CPU'}: "
-        f"{card.num_examples} examples an epoch"
-    )
     if gpus and settings.deterministic:
         tf.config.experimental.enable_op_determinism()
+    if not gpus and "gpu" in (settings.prefetch_to_device or "").lower():
+        print(f"prefetch_to_device: there is no {settings.prefetch_to_device} here: left out")
+        settings = dataclasses.replace(settings, prefetch_to_device=None)
+    print(
+        f"training from step {step} to {steps} on {f'{gpus} GPU' if gpus else 'the CPU'}: "
+        f"{n} examples an epoch"
+    )
+    offset = examples - step * batch_size
     progress = ProgressHook(
         "batch_loss",
         every=settings.log_steps,
         steps=steps,
-        batch_size=settings.train_batch_size,
-        examples=card.num_examples,
+        batch_size=batch_size,
+        examples=n,
+        offset=offset,
     )
     stop = GracefulStopHook(settings.model_dir, max_time=settings.max_time)
-    estimator = _estimator(settings, hyperparameters, model, steps_per_epoch)
+    schedule = {"train_batch_size": batch_size, "num_examples": n, "examples_offset": offset}
+    estimator = _estimator(settings, hyperparameters, model, **schedule)
+    config = estimator.config
     workers = {
-        "num_workers": estimator.config.num_worker_replicas or 1,
-        "worker": estimator.config.global_id_in_cluster or 0,
+        "num_workers": config.num_worker_replicas or 1,
+        "worker": config.global_id_in_cluster or 0,
     }
+    save = [CheckpointHook(settings.model_dir, every)] * config.is_chief
     train_spec = TrainSpec(
-        lambda: train_input(settings, hyperparameters, step, **workers),
+        lambda: train_input(settings, hyperparameters, examples, **workers),
         max_steps=steps,
-        hooks=[progress, stop, early_stop],
+        hooks=[progress, *save, stop, early_stop],
     )
     eval_spec = EvalSpec(
         lambda: evaluation_input(settings.validation_data, settings, hyperparameters),
@@ -92,7 +105,7 @@ def train(settings: Settings, hyperparameters: Hyperparameters) -> None:
         hooks=[stop.in_evaluation],
         exporters=exporter,
     )
-    with _told_in_a_line(settings, step):
+    with _told_in_a_line(settings, step, examples):
         if not evaluated:  # the last start ended between this checkpoint and its evaluation
             metrics = estimator.evaluate(eval_spec.input_fn, checkpoint_path=latest)
             exporter.export(estimator, "", latest, metrics, is_the_final_export=False)
@@ -137,6 +150,9 @@ def predict(
     settings: Settings, hyperparameters: Hyperparameters, *, inputs: Sequence[str], output: str
 ) -> None:
     """Write the predictions of `model` for files and folders of pictures to a CSV file."""
+    if os.path.isdir(output):
+        raise UserError(f"--output: {output} is a folder, not a file")
+    check_folder("--output", Path(output).absolute().parent)
     checkpoint, model = _trained_model(settings, hyperparameters)
     pictures = Pictures(find_files(inputs))
     predictions = _estimator(settings, hyperparameters, model).predict(
@@ -150,6 +166,7 @@ def predict(
 
 def export(settings: Settings, hyperparameters: Hyperparameters, *, export_dir: str) -> None:
     """Write `model` as a SavedModel, in a folder of its own below `export_dir`."""
+    check_folder("--export_dir", Path(export_dir).absolute())
     checkpoint, model = _trained_model(settings, hyperparameters)
     path = _estimator(settings, hyperparameters, model).export_saved_model(
         export_dir,
@@ -164,15 +181,21 @@ def export(settings: Settings, hyperparameters: Hyperparameters, *, export_dir: 
 
 
 @contextlib.contextmanager
-def _told_in_a_line(settings: Settings, first_step: int = 0) -> Iterator[None]:
-    """Turn what can go wrong in a session without being our mistake into a line."""
+def _told_in_a_line(settings: Settings, step: int = 0, examples: int = 0) -> Iterator[None]:
+    """Turn what can go wrong in a session without being our mistake into a line.
+
+    Args:
+        settings: of the run.
+        step: at which the session began.
+        examples: that the run had seen then.
+    """
     try:
         yield
     except tf.errors.InvalidArgumentError as error:
         found = read_divergence(error)
         if not found:
             raise
-        found["keys"] = keys_of_step(settings, first_step, found["step"])
+        found["keys"] = keys_of_batch(settings, examples, found["step"] - step)
         file = settings.model_dir / "divergence.json"
         with replacing(file) as temporary:
             temporary.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
@@ -209,8 +232,8 @@ def _card(settings: Settings, field: str) -> Card:
     return Card.load(f"{path}.json")
 
 
-def _training_data(settings: Settings) -> tuple[Card, float]:
-    """The card of the training data, and the steps of an epoch; the validation data has to fit."""
+def _training_data(settings: Settings) -> Card:
+    """The card of the training data; the validation data has to fit."""
     card, validation = _card(settings, "train_data"), _card(settings, "validation_data")
     if card.classes != validation.classes:
         raise UserError(
@@ -218,30 +241,42 @@ def _training_data(settings: Settings) -> tuple[Card, float]:
             f"{', '.join(validation.classes)}, but the training data has {', '.join(card.classes)}"
         )
     train_records(settings, 0), Reader(settings.validation_data)  # all files have to be there
-    return card, card.num_examples / settings.train_batch_size
+    return card
 
 
 def _last_checkpoint(settings: Settings, model: ModelCard) -> tuple[str | None, int]:
     """The checkpoint to go on from, and its step: it has to fit the model."""
+    for name in ("model_dir", "best_model_dir"):
+        check_folder(name, getattr(settings, name))
     latest = tf.train.latest_checkpoint(str(settings.model_dir))
-    if latest:
-        model.must_equal(ModelCard.load(settings.model_dir), settings.model_dir)
-        return latest, global_step_of(latest)
-    if read_best(settings.best_model_dir):
+    records = run_record.load(settings.model_dir) if latest else []
+    last = [record["settings"] for record in records[-1:]]
+    places = [dataclasses.asdict(settings), *last]  # as seen from model_dir: both may be moved
+    places = [os.path.relpath(one["best_model_dir"], one["model_dir"]) for one in places]
+    if (not last or places[0] != places[1]) and read_best(settings.best_model_dir):
+        reason = f"that of {settings.model_dir} is {places[1]}" if last else "this run is new"
         raise UserError(
             f"best_model_dir: {settings.best_model_dir} holds the best model of another run, since "
-            f"{settings.model_dir} has no checkpoint: take another folder, or delete it"
+            f"{reason}: take another folder, or delete it"
         )
-    return None, 0
+    if not latest:
+        return None, 0
+    model.must_equal(ModelCard.load(settings.model_dir), settings.model_dir)
+    return latest, global_step_of(latest)
 
 
-def _record_start(settings: Settings, hyperparameters: Hyperparameters) -> list[str]:
+def _record_start(
+    settings: Settings, hyperparameters: Hyperparameters, step: int, examples: int
+) -> list[str]:
     """Append to run.yaml; return what has changed since the last start."""
-    data = (settings.train_data, settings.validation_data)
     record = run_record.describe(
+        start={"step": step, "examples": examples},
         settings=dataclasses.asdict(settings),
         hyperparameters=dataclasses.asdict(hyperparameters),
-        cards=[Path(f"{path}.json") for path in data],
+        cards={
+            name: Path(f"{getattr(settings, name)}.json")
+            for name in ("train_data", "validation_data")
+        },
         devices=[device.name for device in tf.config.list_physical_devices()],
         root=Path(__file__).parent.parent,
     )
@@ -263,12 +298,11 @@ def _estimator(
     settings: Settings,
     hyperparameters: Hyperparameters,
     model: ModelCard,
-    steps_per_epoch: float = 1,
+    **schedule: int,
 ) -> Estimator:
     config = RunConfig(
         model_dir=str(settings.model_dir),
         tf_random_seed=settings.random_seed,
-        save_checkpoints_steps=math.ceil(settings.epochs_between_evals * steps_per_epoch),
         keep_checkpoint_max=settings.keep_checkpoint_max,
         save_summary_steps=settings.save_summary_steps,
     )
@@ -277,6 +311,6 @@ def _estimator(
         "class_names": model.class_names,
         "random_seed": settings.random_seed,
         "xla": settings.xla,
-        "steps_per_epoch": steps_per_epoch,
+        **schedule,
     }
     return Estimator(model_fn, config=config, params=params)

@@ -1,6 +1,7 @@
 """The input: for training, evaluation, prediction and serving."""
 
 from collections.abc import Iterable
+from pathlib import Path
 
 import tensorflow as tf
 
@@ -14,7 +15,7 @@ from project.settings import Hyperparameters, Settings
 def train_input(
     settings: Settings,
     hyperparameters: Hyperparameters,
-    step: int,
+    start: int,
     *,
     num_workers: int = 1,
     worker: int = 0,
@@ -22,12 +23,12 @@ def train_input(
     """Random crops of all training pictures, in a new order each epoch, without end.
 
     The order and every crop follow from (random_seed, number of the sample in the run), so that
-    training that stopped at `step` sees what it would have seen.
+    training that stopped after `start` examples sees what it would have seen.
 
     Args:
         settings: the data, the batch size, and how the data is read.
         hyperparameters: the size of the pictures, and their augmentation.
-        step: the steps that the run has behind it.
+        start: number of examples that the run has behind it.
         num_workers: the processes that train together: each reads its share of the samples.
         worker: the number of this process among them.
 
@@ -47,9 +48,8 @@ def train_input(
         return {"image": image}, label
 
     # The number of the sample in the run is the seed of its crop.
-    start = step * settings.train_batch_size
     numbers = tf.data.Dataset.range(start + worker, tf.int64.max, num_workers)
-    records = train_records(settings, step, num_workers, worker)
+    records = train_records(settings, start, num_workers, worker)
     options = tf.data.Options()
     options.deterministic = settings.deterministic
     dataset = (
@@ -68,10 +68,10 @@ def train_input(
 
 
 def train_records(
-    settings: Settings, step: int, num_workers: int = 1, worker: int = 0
+    settings: Settings, start: int, num_workers: int = 1, worker: int = 0
 ) -> tf.data.Dataset:
-    """The records of the training data from this step on, shuffled: string scalars without end."""
-    seed, start = settings.random_seed, step * settings.train_batch_size
+    """The records of the training data after so many, shuffled: string scalars without end."""
+    seed = settings.random_seed
     if settings.shuffle == "stream":
         buffer_mb = settings.shuffle_buffer_mb
         records = read_stream(settings.train_data, seed, start, buffer_mb=buffer_mb)
@@ -82,16 +82,16 @@ def train_records(
     return ids.apply(read_by_id(reader, settings.num_parallel_calls))
 
 
-def keys_of_step(settings: Settings, first_step: int, step: int) -> list[str]:
-    """The file names of the pictures of a step, in a run that started at `first_step`."""
+def keys_of_batch(settings: Settings, start: int, batch: int) -> list[str]:
+    """The file names of the pictures of a batch, counted from 0, of a run that began at `start`."""
     size = settings.train_batch_size
-    records = train_records(settings, first_step).skip((step - first_step) * size).take(size)
+    records = train_records(settings, start).skip(batch * size).take(size)
     keys = records.map(lambda record: images.parse_example(record)[2])
     return [key.decode(errors="replace") for key in keys.as_numpy_iterator()]
 
 
 def evaluation_input(
-    path: str, settings: Settings, hyperparameters: Hyperparameters
+    path: Path, settings: Settings, hyperparameters: Hyperparameters
 ) -> tf.data.Dataset:
     """Central crops of all pictures of a data set, once and in order.
 

@@ -23,8 +23,8 @@ def model_fn(
         features: `image`, float32 [batch, image_size, image_size, 3] in [-1, 1].
         labels: int64 [batch], None for a prediction.
         mode: one of ModeKeys.
-        params: the fields of Hyperparameters, and `class_names`, `random_seed`, `xla`,
-            `steps_per_epoch`.
+        params: the fields of Hyperparameters, and `class_names`, `random_seed`, `xla`; for
+            training also those that `learning_rate` needs.
 
     Returns:
         The EstimatorSpec for this mode. The predictions are, for each picture, `class` (its name,
@@ -89,12 +89,15 @@ def learning_rate(step: tf.Tensor, params: dict[str, Any]) -> tf.Tensor:
     Args:
         step: scalar, int64.
         params: `learning_rate`, `learning_rate_schedule`, `warmup_epochs`, `decay_epochs`,
-            `decay_rate`, `steps_per_epoch`.
+            `decay_rate`; `train_batch_size`; `num_examples` of an epoch; `examples_offset`, which
+            is how many more examples the run has seen than steps of this batch size have.
 
     Returns:
         float32 scalar.
     """
-    epochs = tf.cast(step, tf.float32) / params["steps_per_epoch"]
+    batch_size, num_examples = params["train_batch_size"], params["num_examples"]
+    examples = step * batch_size + params["examples_offset"]
+    epochs = tf.cast(examples, tf.float32) / num_examples
     decays = tf.maximum(epochs - params["warmup_epochs"], 0.0) / params["decay_epochs"]
     schedule = params["learning_rate_schedule"]
     factor = tf.constant(1.0)
@@ -105,7 +108,7 @@ def learning_rate(step: tf.Tensor, params: dict[str, Any]) -> tf.Tensor:
     elif schedule == "exponential":
         factor = params["decay_rate"] ** decays
     if params["warmup_epochs"]:
-        factor *= tf.minimum((epochs + 1 / params["steps_per_epoch"]) / params["warmup_epochs"], 1)
+        factor *= tf.minimum((epochs + batch_size / num_examples) / params["warmup_epochs"], 1)
     return params["learning_rate"] * factor
 
 

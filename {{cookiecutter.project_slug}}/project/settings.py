@@ -57,7 +57,11 @@ class Settings:
         1, "passes from evaluation to evaluation, each with a checkpoint", group=TRAINING, above=0
     )
     random_seed: int = option(
-        0, "fixes the order, augmentation, initial weights and dropout", group=TRAINING, minimum=0
+        0,
+        "fixes the order, augmentation, initial weights and dropout",
+        group=TRAINING,
+        minimum=0,
+        maximum=2**31 - 1,
     )
 
     deterministic: bool = option(
@@ -100,6 +104,8 @@ class Settings:
                 f"epochs_between_evals: {self.epochs_between_evals:g} is above train_epochs, "
                 f"{self.train_epochs:g}: there would be no evaluation"
             )
+        if self.model_dir == self.best_model_dir:
+            raise UserError(f"best_model_dir: {self.best_model_dir} is model_dir too")
         if self.num_parallel_calls == 0:
             raise UserError("num_parallel_calls: 0 is not -1 or at least 1")
 

@@ -3,6 +3,7 @@
 import io
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -15,6 +16,9 @@ from PIL import Image
 from library import sample_data
 
 ROOT = Path(__file__).parent.parent
+
+# A job that a shell started in the background ignores ctrl-C, and so would all that it starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Hypothesis keeps what it finds out about the code: not here.
 os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", f"{tempfile.gettempdir()}/hypothesis")

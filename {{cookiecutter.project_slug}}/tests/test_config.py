@@ -403,10 +403,13 @@ def test_all_mistakes_are_told_at_once_those_of_other_sets_too(tmp_path):
     )
 
 
-def test_a_contradiction_with_the_command_line_names_where_the_value_stands(tmp_path):
-    content = "default:\n  count: 5\n"
-    assert errors(tmp_path / "sets.yaml", content, "--rate", "0.01") == (
-        "FILE:2, set default: count: 5 is above 100 times rate, 0.01",
+def test_a_contradiction_names_where_it_was_given_and_not_the_defaults(tmp_path):
+    path = tmp_path / "sets.yaml"
+    assert errors(path, "default:\n  count: 5\n", "--rate", "0.01") == (
+        "command line: count: 5 is above 100 times rate, 0.01",
+    )
+    assert errors(path, "default: {}\nother:\n  rate: 0.01\n") == (
+        "FILE:3, set other: count: 3 is above 100 times rate, 0.01",
     )
 
 

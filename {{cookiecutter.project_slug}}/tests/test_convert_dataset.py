@@ -1,12 +1,15 @@
 """convert_dataset.py, run as a process: what it writes, what it refuses, and nothing lost."""
 
+import contextlib
 import csv
 import json
+import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +17,7 @@ import tensorflow as tf
 from conftest import ROOT, convert, run_program
 from PIL import Image
 
+import convert_dataset
 from library.tfrecord import Card, Reader
 
 
@@ -135,7 +139,62 @@ def test_a_finished_set_is_replaced_only_when_asked_for(pictures, tmp_path):
     ]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("moves", range(6))
+def test_a_stop_while_sets_are_replaced_loses_nothing(pictures, tmp_path, monkeypatch, moves):
+    out = tmp_path / "out"
+    more = ("--validation_fraction", 0.3, "--overwrite")
+    convert(pictures / "train", out, "train", "--num_shards", 3, *more)
+    rename, left = os.replace, iter(range(moves))
+
+    def stop_after_some(source, target):
+        if Path(source).parent.suffix == ".complete" and next(left, None) is None:
+            raise KeyboardInterrupt
+        rename(source, target)
+
+    monkeypatch.setattr(os, "replace", stop_after_some)
+    options = convert_dataset.Options(
+        dataset_dir=pictures / "test",
+        tfrecord_dir=out,
+        tfrecord_filename="train",
+        num_shards=2,
+        validation_fraction=0.3,
+        overwrite=True,
+    )
+    with contextlib.suppress(KeyboardInterrupt):
+        convert_dataset.convert(options)
+    monkeypatch.undo()
+    for name in ("train", "validation"):  # no card names what is not there
+        if (out / f"{name}.json").exists():
+            Reader(out / name)
+    convert(pictures / "test", out, "train", *more[:2], status=2)  # finishes what was stopped
+    assert sum(Reader(out / name).card.num_examples for name in ("train", "validation")) == 24
+    assert sorted(path.name for path in out.iterdir()) == sorted(
+        f"{name}{rest}"
+        for name in ("train", "validation")
+        for rest in ("-00000-of-00002.tfrecord", "-00001-of-00002.tfrecord", ".index", ".json")
+    )
+
+
+def test_no_picture_gets_into_both_sets_by_another_conversion(pictures, tmp_path):
+    out = tmp_path / "out"
+    convert(pictures / "test", out, "train", "--validation_fraction", 0.3)
+    before = files(out)
+    process = convert(pictures / "test", out, "train", "--overwrite", status=2)
+    assert "has pictures of train, which would be in both: give 0.3 again" in process.stderr
+    more = ("--validation_fraction", 0.3, "--overwrite")
+    process = convert(pictures / "test", out, "other", *more, status=2)
+    assert "validation.json is not of other, but of train: take another" in process.stderr
+    assert files(out) == before
+
+
+def test_file_names_need_not_be_text(pictures, tmp_path):
+    shutil.copytree(pictures / "test" / "bar", tmp_path / "in" / "bar")
+    (tmp_path / "in" / "bar" / "not\udcfftext.jpg").write_bytes(b"no picture")
+    convert(tmp_path / "in", tmp_path / "out", "train", "--max_rejected", 1)
+    assert b"not\xfftext.jpg,not a picture" in (tmp_path / "out/train.rejected.csv").read_bytes()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_conversion_that_is_stopped_leaves_nothing_that_looks_finished(tmp_path, number):
     (tmp_path / "in" / "noise").mkdir(parents=True)
     noise = np.random.default_rng(0).integers(0, 256, (700, 700, 3), np.uint8)
@@ -163,7 +222,7 @@ def test_a_conversion_that_is_stopped_leaves_nothing_that_looks_finished(tmp_pat
     process.send_signal(number)
     _, errors = process.communicate(timeout=60)
     assert not [path for path in (tmp_path / "out").iterdir() if path.name[0] != "."]
-    if number == signal.SIGINT:
+    if number != signal.SIGKILL:
         assert process.returncode == 130
         assert "Traceback" not in errors
         assert not list((tmp_path / "out").iterdir())

@@ -11,7 +11,7 @@ from library.images import parse_example
 from library.tfrecord import Card
 from project.input_fn import (
     evaluation_input,
-    keys_of_step,
+    keys_of_batch,
     prediction_input,
     train_input,
     train_records,
@@ -47,8 +47,8 @@ def take_in_a_graph(make, batches: int) -> list[tuple[np.ndarray, np.ndarray]]:
 @pytest.mark.parametrize("step", [1, 7, 20])
 def test_training_goes_on_where_it_stopped(settings, step):
     whole = take(train_input(settings, SMALL, 0), 30)
-    rest = take(train_input(settings, SMALL, step), 30 - step)
-    in_a_graph = take_in_a_graph(lambda: train_input(settings, SMALL, step), 30 - step)
+    rest = take(train_input(settings, SMALL, 8 * step), 30 - step)
+    in_a_graph = take_in_a_graph(lambda: train_input(settings, SMALL, 8 * step), 30 - step)
     for (images, labels), *others in zip(whole[step:], rest, in_a_graph, strict=True):
         assert images.shape == (8, 16, 16, 3)
         for images_again, labels_again in others:
@@ -85,19 +85,18 @@ def test_every_example_is_seen_once_an_epoch_whatever_interrupts(settings, num_w
         end = min(step + int(random.integers(1, 7)), last)
         for worker in range(num_workers):
             places = range(step * size + worker, end * size, num_workers)
-            for place, key in zip(
-                places, keys(settings, step, num_workers, worker, count=len(places)), strict=True
-            ):
+            share = keys(settings, step * size, num_workers, worker, count=len(places))
+            for place, key in zip(places, share, strict=True):
                 seen[place] = key
         step = end
     assert seen == whole[: last * size]
     assert set(collections.Counter(whole).values()) == {3}
 
 
-def test_the_keys_of_a_step_are_those_of_its_pictures(settings):
+def test_the_keys_of_a_batch_are_those_of_its_pictures(settings):
     size = settings.train_batch_size
-    assert keys_of_step(settings, 0, 5) == keys(settings, 0, count=6 * size)[-size:]
-    assert keys_of_step(settings, 3, 5) == keys_of_step(settings, 0, 5)
+    assert keys_of_batch(settings, 0, 5) == keys(settings, 0, count=6 * size)[-size:]
+    assert keys_of_batch(settings, 3 * size, 2) == keys_of_batch(settings, 0, 5)
 
 
 def test_without_an_order_there_are_the_same_pictures(settings):

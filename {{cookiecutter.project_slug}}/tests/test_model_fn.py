@@ -21,7 +21,8 @@ LABELS = np.arange(21) % 7
 
 def params(**changes) -> dict:
     hyperparameters = dataclasses.asdict(Hyperparameters(image_size=16))
-    ours = {"class_names": NAMES, "random_seed": 0, "xla": False, "steps_per_epoch": 3.0}
+    ours = {"class_names": NAMES, "random_seed": 0, "xla": False}
+    ours |= {"train_batch_size": 7, "num_examples": 21, "examples_offset": 0}
     return {**hyperparameters, **ours, **changes}
 
 
@@ -116,13 +117,14 @@ def test_every_hyperparameter_reaches_the_weights(change):
 
 def rates(steps: int, **changes) -> list[float]:
     """The learning rate of each step, at 4 steps an epoch and a rate of 2."""
-    all_params = params(steps_per_epoch=4.0, learning_rate=2.0, **changes)
+    all_params = params(num_examples=28, learning_rate=2.0, **changes)
     return [float(learning_rate(tf.constant(s, tf.int64), all_params)) for s in range(steps)]
 
 
 def test_schedules_are_functions_of_the_step():
     assert rates(9) == [2.0] * 9
     assert rates(9, warmup_epochs=1) == [0.5, 1.0, 1.5, 2.0, *[2.0] * 5]
+    assert rates(3, warmup_epochs=1, examples_offset=7) == [1.0, 1.5, 2.0]
     step = {"learning_rate_schedule": "step", "decay_epochs": 0.5, "decay_rate": 0.1}
     np.testing.assert_allclose(rates(5, **step), [2, 2, 0.2, 0.2, 0.02], rtol=1e-6)
     exponential = {"learning_rate_schedule": "exponential", "decay_epochs": 1, "decay_rate": 0.5}

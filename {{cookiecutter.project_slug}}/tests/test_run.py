@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import yaml
-from conftest import ROOT, copy_project, run_program
+from conftest import ROOT, convert, copy_project, run_program
 
 from library.exporter import global_step_of
 
@@ -229,6 +229,63 @@ def test_divergence_is_one_line_and_the_last_checkpoint_is_good(fresh):
     assert "best model: loss" in run_program("run.py", *words, cwd=fresh).stdout
 
 
+def evaluated_steps(folder: Path) -> list[int]:
+    return sorted(
+        {
+            event.step
+            for file in (folder / "out/current/eval").glob("events*")
+            for event in tf.compat.v1.train.summary_iterator(str(file))
+            if event.HasField("summary")
+        }
+    )
+
+
+def test_a_stop_changes_neither_the_evaluations_nor_the_best(trained, fresh):
+    process = start(*SHORT, "--log_steps", 1, cwd=fresh)
+    for line in process.stdout:
+        if line.startswith("step 3 "):
+            process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert 3 <= latest_step(fresh) < 9
+    run_program("run.py", *SHORT, cwd=fresh)
+    assert evaluated_steps(fresh) == evaluated_steps(trained)
+    left_alone, stopped = (
+        json.loads((folder / "out/best/best.json").read_text()) for folder in (trained, fresh)
+    )
+    assert stopped["value"] == left_alone["value"]
+    assert stopped["step"] == left_alone["step"]
+
+
+def test_epochs_are_counted_in_examples_whatever_the_batches(fresh):
+    words = [*SHORT, "--epochs_between_evals", 1]
+    n = json.loads((fresh / "data/train.json").read_text())["examples_per_class"]
+    n = sum(n.values())
+    first = 2 * n // 16
+    run_program("run.py", *words, "--train_epochs", 2, cwd=fresh)
+    words += ["--train_batch_size", 8]
+    process = run_program("run.py", *words, "--train_epochs", 3, cwd=fresh)
+    last = first + (3 * n - 16 * first) // 8
+    assert "changed since the last start: train_batch_size: 16 -> 8\n" in process.stdout
+    assert f"training from step {first} to {last} on" in process.stdout
+    assert f"step {last} of {last}  epoch 3.0  " in process.stdout or last % 50
+    words += ["--train_batch_size", 40]
+    process = run_program("run.py", *words, "--train_epochs", 3, cwd=fresh)
+    assert process.stdout.startswith(f"already trained to step {last} of {last};")
+    process = run_program("run.py", *words, "--train_epochs", 4, cwd=fresh)
+    seen = 16 * first + 8 * (last - first)
+    assert f"training from step {last} to {last + (4 * n - seen) // 40} on" in process.stdout
+
+
+def test_other_data_is_told(fresh, pictures):
+    run_program("run.py", *SHORT, "--train_epochs", 2, cwd=fresh)
+    more = ["--validation_fraction", 0.2, "--overwrite"]
+    convert(pictures / "train", fresh / "data", "train", *more)
+    process = run_program("run.py", *SHORT, cwd=fresh)
+    assert re.search("last start: train_data: [0-9a-f]{64} -> [0-9a-f]{64}\n", process.stdout)
+    assert re.search("last start: validation_data: [0-9a-f]{64} -> ", process.stdout)
+
+
 # ---- damage ------------------------------------------------------------------------------------
 
 
@@ -369,8 +426,9 @@ def test_run_yaml_keeps_what_every_start_used(fresh):
     assert second["versions"]["python"] == platform.python_version()
     assert "/physical_device:CPU:0" in second["devices"]
     card = fresh / "data/train.json"
-    assert second["data"][str(card)] == hashlib.sha256(card.read_bytes()).hexdigest()
+    assert second["data"]["train_data"] == hashlib.sha256(card.read_bytes()).hexdigest()
     assert second["settings"]["train_batch_size"] == 16
+    assert second["start"] == {"step": 4, "examples": 64}
     assert second["settings"]["model_dir"] == f"{fresh}/out/current"
     assert second["hyperparameters"]["learning_rate"] == 1e-4
     assert first["time"] <= second["time"]
@@ -397,11 +455,60 @@ def test_the_best_of_another_run_is_not_mixed_up_with_this_one(trained):
         f"best_model_dir: {trained}/out/best holds the best model of another run" in process.stderr
     )
     assert not (trained / "out/other").exists()
+    run_program("run.py", *words, "--best_model_dir", "out/other-best", cwd=trained)
+    process = run_program("run.py", *words, "--train_epochs", 9, cwd=trained, status=2)
+    assert "since that of" in process.stderr
+    assert "is ../other-best: take another folder" in process.stderr
+
+
+def test_a_project_can_be_moved(trained, tmp_path):
+    shutil.copytree(trained, tmp_path / "moved")
+    words = [*SHORT, "--train_epochs", 6]
+    process = run_program("run.py", *words, cwd=tmp_path / "moved")
+    assert "best model: loss" in process.stdout
 
 
 def test_a_folder_that_cannot_be_made_is_one_line(fresh):
-    process = run_program("run.py", "--model_dir", "project.yaml/x", cwd=fresh, status=2)
-    assert process.stderr == f"error: {fresh}/project.yaml/x: Not a directory\n"
+    for flag in ("--model_dir", "--best_model_dir"):
+        process = run_program("run.py", flag, "project.yaml/x", cwd=fresh, status=2)
+        line = f"error: {flag[2:]}: {fresh}/project.yaml is a file, not a folder\n"
+        assert process.stderr == line
+    process = run_program("run.py", "--model_dir", "out/best", cwd=fresh, status=2)
+    assert process.stderr == (
+        f"error: command line: best_model_dir: {fresh}/out/best is model_dir too\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["export", "--export_dir", "run.py"], "--export_dir: HERE/run.py is a file, not a folder"),
+        (
+            ["predict", "--input", "x", "--output", "run.py/x"],
+            "HERE/run.py is a file, not a folder",
+        ),
+        (["predict", "--input", "x", "--output", "data"], "--output: data is a folder, not a file"),
+    ],
+)
+def test_a_place_that_cannot_be_written_to_is_told_before_the_work(trained, words, message):
+    process = run_program("run.py", *words, *SHORT, cwd=trained, status=2)
+    assert message in process.stderr.replace(str(trained), "HERE")
+
+
+@pytest.mark.parametrize(
+    ("file", "line"),
+    [
+        ("out/best/best.json", "best.json: not a file that was written here"),
+        ("out/current/run.yaml", "run.yaml: not a file that was written here"),
+    ],
+)
+def test_a_file_of_the_run_that_is_damaged_is_one_line(trained, tmp_path, file, line):
+    shutil.copytree(trained, tmp_path / "damaged")
+    (tmp_path / "damaged" / file).write_text("{")
+    words = [*SHORT, "--train_epochs", 9]
+    process = run_program("run.py", *words, cwd=tmp_path / "damaged", status=2)
+    assert line in process.stderr
+    assert (tmp_path / "damaged" / file).read_text() == "{"
 
 
 def test_a_set_for_a_gpu_works_without_one(fresh):

@@ -78,6 +78,15 @@ def kill(folder: Path, moments: random.Random, *, while_writing: bool) -> list[s
     return leftovers(folder) if process.returncode < 0 else None
 
 
+def stop(folder: Path) -> None:
+    """Start training, and stop it between two evaluations where it is not at its end."""
+    process = start(folder)
+    process.stdout.readline()
+    time.sleep(1.5)
+    process.terminate()
+    process.communicate()
+
+
 def weights(folder: Path) -> dict[str, bytes]:
     """Every tensor of the last checkpoint, those of the optimizer too."""
     checkpoint = tf.train.latest_checkpoint(folder / "out/current")
@@ -105,7 +114,8 @@ def finish(folder: Path) -> None:
 def survive(folder: Path, kills: int, seed: int = 0) -> int:
     """Train once in peace and once with kills, and compare; return how many hit a file.
 
-    Every other kill waits for a file that is being written.
+    Every other kill waits for a file that is being written, and after every third one the run is
+    stopped by SIGTERM once, which saves it.
     """
     peace, war = folder / "peace", folder / "war"
     pictures = folder / "pictures"
@@ -122,6 +132,8 @@ def survive(folder: Path, kills: int, seed: int = 0) -> int:
 
     moments, done, hits = random.Random(seed), 0, 0
     while done < kills:
+        if done % 3 == 1:
+            stop(war)
         found = kill(war, moments, while_writing=done % 2 == 0)
         if found is None:  # at its end: once more from the beginning
             subprocess.run(["rm", "-r", war / "out"], check=True)
