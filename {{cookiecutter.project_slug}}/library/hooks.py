@@ -150,7 +150,8 @@ class _Multiples(tf.compat.v1.train.SecondOrStepTimer):
         self.every = every_steps
 
     def should_trigger_for_step(self, step: int) -> bool:
-        return step % self.every == 0 and step != self.last_triggered_step()
+        # Passed, and not only met: the hook asks with a step that may be read one too late first.
+        return step // self.every > (self.last_triggered_step() or 0) // self.every
 
 
 class EarlyStopHook(SessionRunHook):
