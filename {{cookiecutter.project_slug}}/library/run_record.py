@@ -95,13 +95,16 @@ def load(folder: Path) -> list[dict[str, Any]]:
         raise UserError(f"{path}: not a file that was written here: {error}") from error
 
 
-def examples_before(folder: Path, step: int) -> int:
-    """The number of examples that a run has seen at a step, whatever its batches were."""
+def examples_before(folder: Path, step: int, batch_size: int) -> int:
+    """The number of examples that a run has seen at a step, whatever its batches were.
+
+    Without run.yaml, they are taken to have been of `batch_size`.
+    """
     for record in reversed(load(folder)):
-        start, batch_size = record["start"], record["settings"]["train_batch_size"]
+        start, size = record["start"], record["settings"]["train_batch_size"]
         if start["step"] <= step:
-            return start["examples"] + (step - start["step"]) * batch_size
-    return 0
+            return start["examples"] + (step - start["step"]) * size
+    return step * batch_size
 
 
 def _versions() -> dict[str, str]:

@@ -40,7 +40,7 @@ def train(settings: Settings, hyperparameters: Hyperparameters) -> None:
     model = ModelCard.of(card.classes, hyperparameters)
     latest, step = _last_checkpoint(settings, model)
     batch_size, n = settings.train_batch_size, card.num_examples
-    examples = run_record.examples_before(settings.model_dir, step)
+    examples = run_record.examples_before(settings.model_dir, step, batch_size)
     steps = max(1, step + max(0, int(settings.train_epochs * n) - examples) // batch_size)
     every = math.ceil(settings.epochs_between_evals * n / batch_size)
 
