@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-PROJECT = Path(__file__).parent.parent / "{{cookiecutter.project_slug}}"
+PROJECT = next(Path(__file__).parent.parent.glob("*/run.py")).parent
 sys.path.insert(0, str(PROJECT))
 
 from library.images import to_example  # noqa: E402  the project has no name to install it by

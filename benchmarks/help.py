@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-PROJECT = Path(__file__).parent.parent / "{{cookiecutter.project_slug}}"
+PROJECT = next(Path(__file__).parent.parent.glob("*/run.py")).parent
 ROUNDS = 20
 
 

@@ -98,12 +98,12 @@ class BestCheckpointExporter(Exporter):
         kept = [one for one in self._kept() if one["step"] != new["step"]]
         ranked = sorted([*kept, new], key=self._rank)[: self.keep]
         among_the_best = not math.isnan(new["value"]) and new in ranked
+        self.best_model_dir.mkdir(parents=True, exist_ok=True)
         copy = self._keep(checkpoint_path, ranked) if among_the_best else None
         improved = among_the_best and new is ranked[0]
         self.evaluated_step = new["step"]
         failures = self.evaluations_without_improvement
         self.evaluations_without_improvement = 0 if improved else failures + 1
-        self.best_model_dir.mkdir(parents=True, exist_ok=True)
         with replacing(self.best_model_dir / PATIENCE_FILE) as temporary:
             names = ("evaluated_step", "evaluations_without_improvement")
             text = json.dumps({name: getattr(self, name) for name in names})
@@ -114,7 +114,6 @@ class BestCheckpointExporter(Exporter):
         """Copy a checkpoint, and delete those that are no longer among the best."""
         # In this order, so that a kill at any moment leaves a best.json with whole files.
         copy = str(self.best_model_dir / Path(checkpoint_path).name)
-        self.best_model_dir.mkdir(parents=True, exist_ok=True)
         for source in [*tf.io.gfile.glob(f"{checkpoint_path}.*"), *self.assets]:
             with replacing(self.best_model_dir / Path(source).name) as temporary:
                 shutil.copyfile(source, temporary)

@@ -224,7 +224,7 @@ def test_divergence_is_one_line_and_the_last_checkpoint_is_good(fresh):
     found = json.loads((fresh / "out/current/divergence.json").read_text())
     assert found["step"] == 1
     assert len(found["keys"]) == 16
-    assert all((Path(key).parent.name, Path(key).suffix) for key in found["keys"])
+    assert all(Path(key).parent.name and Path(key).suffix for key in found["keys"])
     assert latest_step(fresh) == 0
     assert "best model: loss" in run_program("run.py", *words, cwd=fresh).stdout
 
@@ -268,7 +268,7 @@ def test_epochs_are_counted_in_examples_whatever_the_batches(fresh):
     last = first + (3 * n - 16 * first) // 8
     assert "changed since the last start: train_batch_size: 16 -> 8\n" in process.stdout
     assert f"training from step {first} to {last} on" in process.stdout
-    assert f"step {last} of {last}  epoch 3.0  " in process.stdout or last % 50
+    assert f"step {last} of {last}  epoch 3.0  " in process.stdout
     words += ["--train_batch_size", 40]
     process = run_program("run.py", *words, "--train_epochs", 3, cwd=fresh)
     assert process.stdout.startswith(f"already trained to step {last} of {last};")
