@@ -184,8 +184,11 @@ def check_places(folder: Path, sets: Iterable[str], options: Options) -> None:
             raise UserError(f"tfrecord_filename: {card} is there already: --overwrite replaces it")
     validation = folder / f"{VALIDATION}.json"
     if validation.exists() and options.tfrecord_filename != VALIDATION:
-        used = json.loads(validation.read_text(encoding="utf-8"))["options"]
-        source = used["tfrecord_filename"]
+        try:
+            used = json.loads(validation.read_text(encoding="utf-8"))["options"]
+            source, fraction = used["tfrecord_filename"], used["validation_fraction"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise UserError(f"{validation}: not the card of a data set") from error
         if VALIDATION in sets and source != options.tfrecord_filename:
             raise UserError(
                 f"validation_fraction: {validation} is not of {options.tfrecord_filename}, but of "
@@ -194,7 +197,7 @@ def check_places(folder: Path, sets: Iterable[str], options: Options) -> None:
         if VALIDATION not in sets and source == options.tfrecord_filename:
             raise UserError(
                 f"validation_fraction: {validation} has pictures of {source}, which would be in "
-                f"both: give {used['validation_fraction']:g} again, or delete it"
+                f"both: give {fraction:g} again, or delete it"
             )
 
 

@@ -185,6 +185,9 @@ def test_no_picture_gets_into_both_sets_by_another_conversion(pictures, tmp_path
     process = convert(pictures / "test", out, "other", *more, status=2)
     assert "validation.json is not of other, but of train: take another" in process.stderr
     assert files(out) == before
+    (out / "validation.json").write_text("{}")
+    process = convert(pictures / "test", out, "other", status=2)
+    assert "validation.json: not the card of a data set" in process.stderr
 
 
 def test_file_names_need_not_be_text(pictures, tmp_path):
