@@ -19,11 +19,13 @@ PICTURES, SIZE, BATCH, ROUNDS = 1600, 224, 64, 7
 
 
 def pipeline(records: tf.data.Dataset) -> tf.data.Dataset:
-    def crop(number: tf.Tensor, record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        encoded, label, _ = images.parse_example(record)
+    def crop(number: tf.Tensor, record: tf.Tensor) -> tf.Tensor:
         seed = tf.stack([tf.constant(0, tf.int64), number])
-        image = images.random_crop(encoded, image_size=SIZE, min_area=0.08, flip=True, seed=seed)
-        return image, label
+        window_of = functools.partial(images.random_window, min_area=0.08, seed=seed)
+        encoded = images.parse_example(record)[0]
+        image = images.decode_window(encoded, window_of, image_size=SIZE)
+        image = images.resize(image, image_size=SIZE, antialias=True)
+        return tf.image.stateless_random_flip_left_right(image, seed)
 
     cropped = records.enumerate().map(crop, num_parallel_calls=tf.data.AUTOTUNE)
     return cropped.batch(BATCH, drop_remainder=True).prefetch(2)

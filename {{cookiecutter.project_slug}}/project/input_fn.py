@@ -1,5 +1,10 @@
-"""The input: for training, evaluation, prediction and serving."""
+"""The input: for training, evaluation, prediction and serving.
 
+Pictures are in [0, 255], float32 or uint8 by the hyperparameter `input_dtype`; the network's first
+layer is `images.normalize`.
+"""
+
+import functools
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -7,6 +12,7 @@ import tensorflow as tf
 
 from library import images
 from library.estimator import export as estimator_export
+from library.pipeline import Pipeline
 from library.shuffling import shuffle_and_repeat
 from library.tfrecord import Reader, read_by_id, read_stream
 from project.settings import Hyperparameters, Settings
@@ -33,38 +39,56 @@ def train_input(
         worker: the number of this process among them.
 
     Returns:
-        Batches of ({"image": float32 [batch, size, size, 3]}, int64 [batch]).
+        Batches of ({"image": [batch, size, size, 3]}, int64 [batch]).
     """
+    return train_pipeline(
+        settings, hyperparameters, start, num_workers=num_workers, worker=worker
+    ).dataset()
 
-    def crop(number: tf.Tensor, record: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+
+def train_pipeline(
+    settings: Settings,
+    hyperparameters: Hyperparameters,
+    start: int,
+    *,
+    num_workers: int = 1,
+    worker: int = 0,
+) -> Pipeline:
+    """The stages of `train_input`."""
+    image_size = hyperparameters.image_size
+
+    def seeds_of(number: tf.Tensor) -> list[tf.Tensor]:
+        """Of crop and flip: from the number of the sample in the run."""
+        seed = tf.stack([tf.constant(settings.random_seed, tf.int64), number])
+        return tf.unstack(tf.random.experimental.stateless_split(seed, 2))
+
+    def decode(number: tf.Tensor, record: tf.Tensor) -> tuple[tf.Tensor, ...]:
         encoded, label, _ = images.parse_example(record)
-        image = images.random_crop(
-            encoded,
-            image_size=hyperparameters.image_size,
+        window_of = functools.partial(
+            images.random_window,
             min_area=hyperparameters.min_crop_area,
-            flip=hyperparameters.random_flip,
-            seed=tf.stack([tf.constant(settings.random_seed, tf.int64), number]),
+            seed=seeds_of(number)[0],
         )
-        return {"image": image}, label
+        return number, images.decode_window(encoded, window_of, image_size=image_size), label
 
-    # The number of the sample in the run is the seed of its crop.
+    def augment(
+        number: tf.Tensor, image: tf.Tensor, label: tf.Tensor
+    ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+        image = images.resize(image, image_size=image_size, antialias=hyperparameters.antialias)
+        if hyperparameters.random_flip:
+            image = tf.image.stateless_random_flip_left_right(image, seeds_of(number)[1])
+        return {"image": images.to_dtype(image, image_size, hyperparameters.input_dtype)}, label
+
     numbers = tf.data.Dataset.range(start + worker, tf.int64.max, num_workers)
-    records = train_records(settings, start, num_workers, worker)
-    options = tf.data.Options()
-    options.deterministic = settings.deterministic
-    dataset = (
-        tf.data.Dataset.zip((numbers, records))
-        # One picture a call: several are decoded at the same time, and none waits for a batch.
-        .map(crop, num_parallel_calls=settings.num_parallel_calls)
-        .batch(settings.train_batch_size, drop_remainder=True)
-        .with_options(options)
-        # The next batches are made while the network works on this one.
-        .prefetch(settings.prefetch_size)
+    return Pipeline(
+        records=tf.data.Dataset.zip((numbers, train_records(settings, start, num_workers, worker))),
+        maps={"decode": decode, "augment": augment},
+        batch_size=settings.train_batch_size,
+        num_parallel_calls=settings.num_parallel_calls,
+        prefetch_size=settings.prefetch_size,
+        deterministic=settings.deterministic,
+        device=settings.prefetch_to_device,
     )
-    if settings.prefetch_to_device:  # last, or the copy to the device is not ahead of the step
-        to_device = tf.data.experimental.prefetch_to_device(settings.prefetch_to_device)
-        dataset = dataset.apply(to_device)
-    return dataset
 
 
 def train_records(
@@ -90,21 +114,30 @@ def keys_of_batch(settings: Settings, start: int, batch: int) -> list[str]:
     return [key.decode(errors="replace") for key in keys.as_numpy_iterator()]
 
 
+def central_crop(encoded: tf.Tensor, hyperparameters: Hyperparameters) -> tf.Tensor:
+    """What the network sees of a picture in evaluation, prediction and serving."""
+    return images.central_crop(
+        encoded,
+        image_size=hyperparameters.image_size,
+        antialias=hyperparameters.antialias,
+        dtype=hyperparameters.input_dtype,
+    )
+
+
 def evaluation_input(
     path: Path, settings: Settings, hyperparameters: Hyperparameters
 ) -> tf.data.Dataset:
     """Central crops of all pictures of a data set, once and in order.
 
     Returns:
-        Batches of ({"image": float32 [batch, size, size, 3]}, int64 [batch]), the last one
+        Batches of ({"image": [batch, size, size, 3]}, int64 [batch]), the last one
         smaller where the number of pictures asks for it.
     """
     reader = Reader(path)
 
     def crop(record: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
         encoded, label, _ = images.parse_example(record)
-        image = images.central_crop(encoded, image_size=hyperparameters.image_size)
-        return {"image": image}, label
+        return {"image": central_crop(encoded, hyperparameters)}, label
 
     return (
         tf.data.Dataset.range(reader.card.num_examples)
@@ -121,16 +154,14 @@ def prediction_input(
     """Central crops of encoded pictures, in order.
 
     Returns:
-        Batches of {"image": float32 [batch, size, size, 3]}.
+        Batches of {"image": [batch, size, size, 3]}.
     """
     return (
         tf.data.Dataset.from_generator(
             lambda: pictures, output_signature=tf.TensorSpec([], tf.string)
         )
         .map(
-            lambda encoded: {
-                "image": images.central_crop(encoded, image_size=hyperparameters.image_size)
-            },
+            lambda encoded: {"image": central_crop(encoded, hyperparameters)},
             num_parallel_calls=settings.num_parallel_calls,
         )
         .batch(settings.eval_batch_size)
@@ -142,8 +173,8 @@ def serving_input(hyperparameters: Hyperparameters) -> estimator_export.ServingI
     """What the exported model takes: `image_bytes`, string [batch], encoded pictures."""
     encoded = tf.compat.v1.placeholder(tf.string, [None], name="image_bytes")
     image = tf.map_fn(
-        lambda each: images.central_crop(each, image_size=hyperparameters.image_size),
+        lambda each: central_crop(each, hyperparameters),
         encoded,
-        fn_output_signature=tf.float32,
+        fn_output_signature=tf.as_dtype(hyperparameters.input_dtype),
     )
     return estimator_export.ServingInputReceiver({"image": image}, {"image_bytes": encoded})

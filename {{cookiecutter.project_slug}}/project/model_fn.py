@@ -5,6 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from library import images
 from library.divergence import assert_finite
 from library.estimator import EstimatorSpec, ModeKeys
 from library.estimator import export as estimator_export
@@ -20,7 +21,7 @@ def model_fn(
     """A classifier of pictures.
 
     Args:
-        features: `image`, float32 [batch, image_size, image_size, 3] in [-1, 1].
+        features: `image`, [batch, image_size, image_size, 3] in [0, 255], float32 or uint8.
         labels: int64 [batch], None for a prediction.
         mode: one of ModeKeys.
         params: the fields of Hyperparameters, and `class_names`, `random_seed`, `xla`; for
@@ -33,7 +34,7 @@ def model_fn(
     class_names = params["class_names"]
     with tf.xla.experimental.jit_scope(compile_ops=params["xla"]):
         logits = NETWORKS[params["network"]](
-            features["image"],
+            images.normalize(features["image"]),
             num_classes=len(class_names),
             training=mode == ModeKeys.TRAIN,
             dropout_rate=params["dropout_rate"],

@@ -118,6 +118,15 @@ class Hyperparameters:
     image_size: int = option(
         64, "edge of its input, in pixels", group=NETWORK, minimum=16, shaping=True
     )
+    input_dtype: str = option(
+        "float32",
+        "type of the pictures on their way to it: uint8 is a quarter of the bytes",
+        group=NETWORK,
+        choices=("float32", "uint8"),
+    )
+    antialias: bool = option(
+        True, "average areas where pictures shrink, instead of picking points", group=NETWORK
+    )
     dropout_rate: float = option(
         0.3,
         "share of features dropped before the last layer",

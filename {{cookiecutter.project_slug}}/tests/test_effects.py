@@ -63,6 +63,8 @@ EFFECTS: dict[str, tuple] = {
     "clip_gradient_norm": (0.01, WEIGHTS),
     "l2_regularization": (1.0, WEIGHTS),
     "xentropy_label_smoothing": (0.4, WEIGHTS),
+    "input_dtype": ("uint8", WEIGHTS),
+    "antialias": (False, WEIGHTS),
     "min_crop_area": (0.3, WEIGHTS),
     "random_flip": (False, WEIGHTS),
 }

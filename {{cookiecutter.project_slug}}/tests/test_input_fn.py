@@ -7,13 +7,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from library.images import parse_example
+from library.images import central_square, parse_example
 from library.tfrecord import Card
 from project.input_fn import (
     evaluation_input,
     keys_of_batch,
     prediction_input,
+    serving_input,
     train_input,
+    train_pipeline,
     train_records,
 )
 from project.settings import Hyperparameters, Settings
@@ -124,6 +126,8 @@ def test_crops_differ_from_epoch_to_epoch(settings):
         ({"random_seed": 1}, {}),
         ({}, {"min_crop_area": 0.2}),
         ({}, {"random_flip": False}),
+        ({}, {"antialias": False}),
+        ({}, {"input_dtype": "uint8"}),
     ],
 )
 def test_what_is_set_changes_the_pictures(settings, settings_change, hyperparameters_change):
@@ -160,3 +164,54 @@ def test_prediction_sees_what_evaluation_sees(settings, pictures, data):
     known = {image.tobytes() for image in evaluated}
     assert len(found) == len(files)
     assert all(image.tobytes() in known for image in found), "a JPEG that fits keeps its bytes"
+
+
+def test_about_half_of_the_pictures_are_mirrored(settings):
+    as_it_is = dataclasses.replace(SMALL, random_flip=False)
+    either, never = (
+        np.concatenate([images for images, _ in take(train_input(settings, each, 0), 8)])
+        for each in (SMALL, as_it_is)
+    )
+    same = (either == never).all(axis=(1, 2, 3))
+    mirrored = (either == never[:, :, ::-1]).all(axis=(1, 2, 3))
+    assert (same | mirrored).all()
+    assert 20 < mirrored.sum() < 44
+
+
+def test_the_stages_of_the_pipeline_lead_to_its_batches(settings):
+    pipeline = train_pipeline(settings, SMALL, 0)
+    number, record = next(pipeline.up_to("read").as_numpy_iterator())
+    assert (number, type(record)) == (0, bytes)
+    _, window, label = next(pipeline.up_to("decode").as_numpy_iterator())
+    assert (window.dtype, window.shape[2]) == (np.uint8, 3)
+    features, _ = next(pipeline.up_to("augment").as_numpy_iterator())
+    ((images, labels),) = take(pipeline.dataset(), 1)
+    assert (features["image"] == images[0]).all()
+    assert label == labels[0] == parse_example(record)[1].numpy()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "uint8"])
+def test_training_evaluation_and_serving_agree_where_nothing_is_by_lot(settings, data, dtype):
+    """A crop of the whole of a square picture, unmirrored, is what all others see of it."""
+    hyperparameters = dataclasses.replace(SMALL, input_dtype=dtype, random_flip=False)
+    evaluated = take(evaluation_input(data / "test", settings, hyperparameters), 99)
+    evaluated = np.concatenate([images for images, _ in evaluated])
+    records = [
+        record
+        for file in sorted(data.glob("test-*.tfrecord"))
+        for record in tf.data.TFRecordDataset(str(file)).as_numpy_iterator()
+    ]
+    encoded = [parse_example(record)[0] for record in records]
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        receiver = serving_input(hyperparameters)
+        served = session.run(
+            receiver.features["image"],
+            {receiver.receiver_tensors["image_bytes"]: [each.numpy() for each in encoded]},
+        )
+    assert served.dtype == evaluated.dtype == dtype
+    assert (served == evaluated).all()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("library.images.random_window", lambda shape, **_: central_square(shape))
+        test = dataclasses.replace(settings, train_data=data / "test", train_batch_size=1)
+        trained = take(train_input(test, hyperparameters, 0), len(encoded))
+    assert {image.tobytes() for image, _ in trained} == {image.tobytes() for image in evaluated}
