@@ -12,56 +12,105 @@ import tensorflow as tf
 
 from library.exporter import BestCheckpointExporter
 
+WARM_UP = 5
+"""Steps that are not timed: the first ones allocate memory and fill the input's buffers."""
+
 SessionRunHook = tf.compat.v1.train.SessionRunHook
 SessionRunArgs = tf.compat.v1.train.SessionRunArgs
 
 
 class ProgressHook(SessionRunHook):
-    """Prints a line every so many steps: step, epoch, loss, examples/s, time left."""
+    """Prints a line every so many steps, and writes its rates for TensorBoard.
+
+    An iteration is the time that it waits for the input, and that of the training step. The first
+    WARM_UP steps of a process, checkpoints and evaluations do not count in the rates; the time
+    left has evaluations in it, like the time that has passed.
+    """
 
     def __init__(
-        self, loss: str, *, every: int, steps: int, batch_size: int, examples: int, offset: int
+        self,
+        loss: str,
+        checkpoints: "CheckpointHook",
+        *,
+        every: int,
+        steps: int,
+        batch_size: int,
+        examples: int,
+        offset: int,
+        summary_dir: str | Path,
     ):
         """
         Args:
             loss: the name of the scalar to show; fetched only at the steps that print.
+            checkpoints: the hook whose time is none of the training step's.
             every: number of steps from line to line.
             steps: the step at which the run ends.
             batch_size: examples a step.
             examples: examples an epoch.
             offset: how many more examples the run has seen than steps of this batch size have.
+            summary_dir: for `examples_per_sec`, `step_ms` and `input_wait_share`.
         """
-        self.loss_name, self.every, self.steps = loss, every, steps
+        self.loss_name, self.checkpoints, self.every, self.steps = loss, checkpoints, every, steps
         self.batch_size, self.examples, self.offset = batch_size, examples, offset
+        self.summary_dir = str(summary_dir)
 
     def begin(self) -> None:
-        self.loss = tf.compat.v1.get_default_graph().get_tensor_by_name(f"{self.loss_name}:0")
+        graph = tf.compat.v1.get_default_graph()
         self.global_step = tf.compat.v1.train.get_global_step()
+        self.line = {"loss": graph.get_tensor_by_name(f"{self.loss_name}:0")}
+        # The clock is read where a step begins, and where its input is there.
+        inputs = [op for op in graph.get_operations() if op.type == "IteratorGetNext"]
+        begin = tf.timestamp()
+        with tf.control_dependencies(inputs):
+            self.each_step = {"waited": tf.timestamp() - begin}
 
     def after_create_session(self, session: Any, coord: Any) -> None:
         self.step = int(session.run(self.global_step))
-        self.last_step, self.last_time = self.step, time.monotonic()
+        self.warm_at = self.step + WARM_UP
+        self.warm_time: float | None = None
 
     def before_run(self, run_context: Any) -> Any:
         due = (self.step + 1) % self.every == 0 or self.step + 1 == self.steps
-        return SessionRunArgs(self.loss if due else None)
+        return SessionRunArgs(self.each_step | self.line if due else self.each_step)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         self.step += 1
-        if run_values.results is None:
-            return
         now = time.monotonic()
-        rate = (self.step - self.last_step) / max(now - self.last_time, 1e-9)
-        left = round((self.steps - self.step) / rate)
-        print(
-            f"step {self.step} of {self.steps}"
-            f"  epoch {(self.step * self.batch_size + self.offset) / self.examples:.1f}"
-            f"  loss {float(run_values.results):.4f}"
-            f"  {rate * self.batch_size:,.0f} examples/s"
-            f"  {left // 60}:{left % 60:02} left",
-            flush=True,
+        if self.step == self.warm_at:
+            self.warm_time = now
+            self._count_from(now)
+        elif self.warm_time is not None:
+            self.waited += float(run_values.results["waited"])
+        if "loss" in run_values.results:
+            print(self._line(float(run_values.results["loss"]), now), flush=True)
+
+    def _count_from(self, now: float) -> None:
+        self.waited, self.last_step, self.last_time = 0.0, self.step, now
+        self.last_pause = self.checkpoints.seconds
+
+    def _line(self, loss: float, now: float) -> str:
+        epoch = (self.step * self.batch_size + self.offset) / self.examples
+        line = f"step {self.step} of {self.steps}  epoch {epoch:.1f}  loss {loss:.4f}"
+        if self.warm_time is None or self.step == self.last_step:
+            return line
+        seconds = now - self.last_time - (self.checkpoints.seconds - self.last_pause)
+        steps = self.step - self.last_step
+        rates = {
+            "examples_per_sec": steps * self.batch_size / seconds,
+            "step_ms": 1e3 * (seconds - self.waited) / steps,
+            "input_wait_share": self.waited / seconds,
+        }
+        writer = tf.compat.v1.summary.FileWriterCache.get(self.summary_dir)
+        values = [tf.compat.v1.Summary.Value(tag=k, simple_value=v) for k, v in rates.items()]
+        writer.add_summary(tf.compat.v1.Summary(value=values), self.step)
+        per_step = (now - self.warm_time) / (self.step - self.warm_at)
+        left = round((self.steps - self.step) * per_step)
+        self._count_from(now)
+        return (
+            f"{line}  {rates['examples_per_sec']:,.0f} examples/s  {rates['step_ms']:.1f} ms a step"
+            f"  {rates['input_wait_share']:.0%} waiting for input"
+            f"  {left // 60}:{left % 60:02} left"
         )
-        self.last_step, self.last_time = self.step, now
 
 
 class GracefulStopHook(SessionRunHook):
@@ -142,6 +191,14 @@ class CheckpointHook(tf.compat.v1.train.CheckpointSaverHook):
     def __init__(self, model_dir: str | Path, every: int):
         super().__init__(str(model_dir), save_steps=every)
         self._timer = _Multiples(every_steps=every)
+        self.seconds = 0.0
+        """Time spent in checkpoints, and in the evaluations that come after them."""
+
+    def _save(self, session: Any, step: int) -> Any:
+        begin = time.monotonic()
+        should_stop = super()._save(session, step)
+        self.seconds += time.monotonic() - begin
+        return should_stop
 
 
 class _Multiples(tf.compat.v1.train.SecondOrStepTimer):
@@ -166,4 +223,35 @@ class EarlyStopHook(SessionRunHook):
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         if self.due:
+            run_context.request_stop()
+
+
+class StopAtLossHook(SessionRunHook):
+    """Ends training when the loss has been under a bound for so many steps in a row."""
+
+    def __init__(self, loss: str, *, bound: float, steps: int):
+        """
+        Args:
+            loss: the name of the scalar.
+            bound: that it has to be under.
+            steps: for how long, as for all batches of an epoch.
+        """
+        self.loss_name, self.bound, self.needed = loss, bound, steps
+        self.under, self.step, self.loss = 0, 0, math.inf
+
+    def begin(self) -> None:
+        graph = tf.compat.v1.get_default_graph()
+        self.tensor = graph.get_tensor_by_name(f"{self.loss_name}:0")
+
+    @property
+    def reached(self) -> bool:
+        return self.under >= self.needed
+
+    def before_run(self, run_context: Any) -> Any:
+        return SessionRunArgs(self.tensor)
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        self.loss, self.step = float(run_values.results), self.step + 1
+        self.under = self.under + 1 if self.loss < self.bound else 0
+        if self.reached:
             run_context.request_stop()

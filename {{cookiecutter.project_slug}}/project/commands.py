@@ -6,6 +6,7 @@ import json
 import math
 import os
 import re
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -17,7 +18,13 @@ from library.errors import RunError, UserError
 from library.estimator import Estimator, EvalSpec, RunConfig, TrainSpec, train_and_evaluate
 from library.exporter import BestCheckpointExporter, find_checkpoint, global_step_of, read_best
 from library.files import check_folder, remove_leftovers, replacing
-from library.hooks import CheckpointHook, EarlyStopHook, GracefulStopHook, ProgressHook
+from library.hooks import (
+    CheckpointHook,
+    EarlyStopHook,
+    GracefulStopHook,
+    ProgressHook,
+    StopAtLossHook,
+)
 from library.model_card import FILE as MODEL_FILE
 from library.model_card import ModelCard
 from library.predictions import Pictures, find_files, write_csv
@@ -25,6 +32,8 @@ from library.tfrecord import Card, Reader, verify
 from project.input_fn import (
     evaluation_input,
     keys_of_batch,
+    num_train_examples,
+    overfit_input,
     prediction_input,
     serving_input,
     train_input,
@@ -33,13 +42,24 @@ from project.input_fn import (
 from project.model_fn import model_fn
 from project.settings import Hyperparameters, Settings
 
+OVERFIT_LOSS, OVERFIT_STEPS = 1e-3, 1000
+"""A cross entropy as good as zero, and the steps in which a model that can learn is there."""
+
 
 def train(settings: Settings, hyperparameters: Hyperparameters) -> None:
     """Train for `train_epochs` in all, evaluate every `epochs_between_evals`, keep the best."""
     card = _training_data(settings)
     model = ModelCard.of(card.classes, hyperparameters)
+    if settings.overfit:
+        if settings.overfit > card.num_examples:
+            raise UserError(
+                f"overfit: {settings.overfit} is more than the {card.num_examples} examples of "
+                f"{settings.train_data}"
+            )
+        _overfit(settings, hyperparameters, model)
+        return
     latest, step = _last_checkpoint(settings, model)
-    batch_size, n = settings.train_batch_size, card.num_examples
+    batch_size, n = settings.train_batch_size, num_train_examples(settings, card)
     examples = run_record.examples_before(settings.model_dir, step, batch_size)
     steps = max(1, step + max(0, int(settings.train_epochs * n) - examples) // batch_size)
     every = math.ceil(settings.epochs_between_evals * n / batch_size)
@@ -75,13 +95,16 @@ def train(settings: Settings, hyperparameters: Hyperparameters) -> None:
         f"{n} examples an epoch"
     )
     offset = examples - step * batch_size
+    save = CheckpointHook(settings.model_dir, every)
     progress = ProgressHook(
         "batch_loss",
+        save,
         every=settings.log_steps,
         steps=steps,
         batch_size=batch_size,
         examples=n,
         offset=offset,
+        summary_dir=settings.model_dir,
     )
     stop = GracefulStopHook(settings.model_dir, max_time=settings.max_time)
     schedule = {"train_batch_size": batch_size, "num_examples": n, "examples_offset": offset}
@@ -91,11 +114,10 @@ def train(settings: Settings, hyperparameters: Hyperparameters) -> None:
         "num_workers": config.num_worker_replicas or 1,
         "worker": config.global_id_in_cluster or 0,
     }
-    save = [CheckpointHook(settings.model_dir, every)] * config.is_chief
     train_spec = TrainSpec(
         lambda: train_input(settings, hyperparameters, examples, **workers),
         max_steps=steps,
-        hooks=[progress, *save, stop, early_stop],
+        hooks=[progress, *[save] * config.is_chief, stop, early_stop],
     )
     eval_spec = EvalSpec(
         lambda: evaluation_input(settings.validation_data, settings, hyperparameters),
@@ -117,6 +139,43 @@ def train(settings: Settings, hyperparameters: Hyperparameters) -> None:
     if best:
         where = f"step {best['step']}, in {settings.best_model_dir}"
         print(f"best model: {best['metric']} {best['value']:.4f} at {where}")
+
+
+def _overfit(settings: Settings, hyperparameters: Hyperparameters, model: ModelCard) -> None:
+    """Learn a few fixed examples by heart, without all that is there to prevent it.
+
+    Raises:
+        RunError: the loss does not come down to OVERFIT_LOSS.
+    """
+    free = {"dropout_rate": 0.0, "l2_regularization": 0.0, "xentropy_label_smoothing": 0.0}
+    constant = {"learning_rate_schedule": "constant", "warmup_epochs": 0.0}
+    hyperparameters = dataclasses.replace(hyperparameters, **free, **constant)
+    batches = math.ceil(settings.overfit / settings.train_batch_size)
+    learnt = StopAtLossHook("batch_loss", bound=OVERFIT_LOSS, steps=batches)
+    schedule = {"train_batch_size": settings.train_batch_size, "num_examples": settings.overfit}
+    print(f"overfit: {settings.overfit} examples, at most {OVERFIT_STEPS} steps; nothing is kept")
+    with tempfile.TemporaryDirectory() as folder:
+        settings = dataclasses.replace(settings, model_dir=Path(folder))
+        estimator = _estimator(settings, hyperparameters, model, **schedule, examples_offset=0)
+        try:
+            estimator.train(
+                lambda: overfit_input(settings, hyperparameters),
+                hooks=[learnt],
+                max_steps=OVERFIT_STEPS,
+            )
+        except tf.errors.InvalidArgumentError as error:
+            if not read_divergence(error):
+                raise
+            raise RunError(
+                f"overfit: diverged after {learnt.step} steps: a smaller learning_rate may help"
+            ) from error
+    if not learnt.reached:
+        raise RunError(
+            f"overfit: the loss is still {learnt.loss:.4f} after {learnt.step} steps: this model "
+            "cannot learn these examples, whatever the data; look at the network, the loss, the "
+            "labels and the learning_rate"
+        )
+    print(f"overfit: the model can learn: loss {learnt.loss:.4f} after {learnt.step} steps")
 
 
 def evaluate(settings: Settings, hyperparameters: Hyperparameters, *, split: str) -> None:
@@ -305,6 +364,7 @@ def _estimator(
         tf_random_seed=settings.random_seed,
         keep_checkpoint_max=settings.keep_checkpoint_max,
         save_summary_steps=settings.save_summary_steps,
+        log_step_count_steps=None,  # ProgressHook tells more
     )
     params = {
         **dataclasses.asdict(hyperparameters),

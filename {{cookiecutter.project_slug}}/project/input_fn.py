@@ -14,7 +14,7 @@ from library import images
 from library.estimator import export as estimator_export
 from library.pipeline import Pipeline
 from library.shuffling import shuffle_and_repeat
-from library.tfrecord import Reader, read_by_id, read_stream
+from library.tfrecord import Card, Reader, read_by_id, read_stream
 from project.settings import Hyperparameters, Settings
 
 
@@ -102,8 +102,29 @@ def train_records(
         return records.shard(num_workers, worker)
     # Ids are shuffled, and never pictures: all of them, at the cost of no memory.
     reader = Reader(settings.train_data)
-    ids = shuffle_and_repeat(reader.card.num_examples, seed, start).shard(num_workers, worker)
+    num_examples = num_train_examples(settings, reader.card)
+    ids = shuffle_and_repeat(num_examples, seed, start).shard(num_workers, worker)
     return ids.apply(read_by_id(reader, settings.num_parallel_calls))
+
+
+def num_train_examples(settings: Settings, card: Card) -> int:
+    """The examples of an epoch: all, or as many as `limit_train_examples` leaves."""
+    return min(card.num_examples, settings.limit_train_examples or card.num_examples)
+
+
+def overfit_input(settings: Settings, hyperparameters: Hyperparameters) -> tf.data.Dataset:
+    """Central crops of `overfit` examples, the same ones in the same batches again and again.
+
+    Returns:
+        Batches of ({"image": [batch, size, size, 3]}, int64 [batch]) without end.
+    """
+    batches = (
+        train_records(settings, 0)
+        .take(settings.overfit)
+        .map(lambda record: evaluation_example(record, hyperparameters))
+        .batch(settings.train_batch_size)
+    )
+    return batches.cache().repeat()
 
 
 def keys_of_batch(settings: Settings, start: int, batch: int) -> list[str]:
@@ -124,6 +145,14 @@ def central_crop(encoded: tf.Tensor, hyperparameters: Hyperparameters) -> tf.Ten
     )
 
 
+def evaluation_example(
+    record: tf.Tensor, hyperparameters: Hyperparameters
+) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+    """A record -> features and label, nothing in them by lot."""
+    encoded, label, _ = images.parse_example(record)
+    return {"image": central_crop(encoded, hyperparameters)}, label
+
+
 def evaluation_input(
     path: Path, settings: Settings, hyperparameters: Hyperparameters
 ) -> tf.data.Dataset:
@@ -134,15 +163,13 @@ def evaluation_input(
         smaller where the number of pictures asks for it.
     """
     reader = Reader(path)
-
-    def crop(record: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-        encoded, label, _ = images.parse_example(record)
-        return {"image": central_crop(encoded, hyperparameters)}, label
-
     return (
         tf.data.Dataset.range(reader.card.num_examples)
         .apply(read_by_id(reader, settings.num_parallel_calls))
-        .map(crop, num_parallel_calls=settings.num_parallel_calls)
+        .map(
+            lambda record: evaluation_example(record, hyperparameters),
+            num_parallel_calls=settings.num_parallel_calls,
+        )
         .batch(settings.eval_batch_size)
         .prefetch(settings.prefetch_size)
     )

@@ -33,6 +33,10 @@ class Settings:
         256, "size of the buffer of a stream, in megabytes", group=DATA, above=0
     )
 
+    limit_train_examples: int | None = option(
+        None, "train on so many of the examples, for a quick look", group=DATA, minimum=1
+    )
+
     hyperparameter_file: Path = option(
         Path("hyperparameters.yaml"), "YAML file with sets of hyperparameters", group=FILES
     )
@@ -64,6 +68,12 @@ class Settings:
         maximum=2**31 - 1,
     )
 
+    overfit: int | None = option(
+        None,
+        "only see whether the model can learn so many fixed examples by heart; nothing is kept",
+        group=TRAINING,
+        minimum=1,
+    )
     deterministic: bool = option(
         True, "two runs give the same weights, and one that was killed too", group=TRAINING
     )
@@ -106,6 +116,10 @@ class Settings:
             )
         if self.model_dir == self.best_model_dir:
             raise UserError(f"best_model_dir: {self.best_model_dir} is model_dir too")
+        if self.limit_train_examples and self.shuffle == "stream":
+            raise UserError(
+                "limit_train_examples: a stream has no numbers to choose by: set shuffle: global"
+            )
         if self.num_parallel_calls == 0:
             raise UserError("num_parallel_calls: 0 is not -1 or at least 1")
 

@@ -31,6 +31,7 @@ EFFECTS: dict[str, tuple] = {
     "test_data": ("more/train", EVALUATION),
     "shuffle": ("stream", WEIGHTS),
     "shuffle_buffer_mb": (1e-3, WEIGHTS, {"shuffle": "stream"}),
+    "limit_train_examples": (20, CHECKPOINTS),
     "deterministic": (False, GRAPH),
     "early_stopping_evals": (1, CHECKPOINTS, {"train_epochs": 4, "epochs_between_evals": 0.25}),
     "keep_best_max": (2, BEST, {"train_epochs": 2}),
@@ -70,8 +71,8 @@ EFFECTS: dict[str, tuple] = {
 }
 """Another value of each option, where it has to show, and other options that it needs for that."""
 
-ELSEWHERE = {"hyperparameter_file", "hyperparameter_set", "max_time"}
-"""Where the other options come from, and an end: see test_config.py and test_run.py."""
+ELSEWHERE = {"hyperparameter_file", "hyperparameter_set", "max_time", "overfit"}
+"""Where the others come from, an end, a run that keeps nothing: test_config.py and test_run.py."""
 
 SAME_WEIGHTS = ("num_parallel_calls", "prefetch_size", "prefetch_to_device", "log_steps")
 SAME_WEIGHTS += ("save_summary_steps", "keep_checkpoint_max", "eval_batch_size")

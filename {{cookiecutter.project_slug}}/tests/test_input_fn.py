@@ -12,6 +12,7 @@ from library.tfrecord import Card
 from project.input_fn import (
     evaluation_input,
     keys_of_batch,
+    overfit_input,
     prediction_input,
     serving_input,
     train_input,
@@ -215,3 +216,20 @@ def test_training_evaluation_and_serving_agree_where_nothing_is_by_lot(settings,
         test = dataclasses.replace(settings, train_data=data / "test", train_batch_size=1)
         trained = take(train_input(test, hyperparameters, 0), len(encoded))
     assert {image.tobytes() for image, _ in trained} == {image.tobytes() for image in evaluated}
+
+
+def test_a_quick_look_has_the_same_few_examples_in_every_epoch(settings):
+    few = dataclasses.replace(settings, limit_train_examples=10)
+    seen = keys(few, 0, count=30)
+    assert len(set(seen)) == 10
+    assert sorted(seen[:10]) == sorted(seen[10:20]) == sorted(seen[20:])
+    assert keys(few, 7, count=5) == seen[7:12]
+
+
+def test_what_is_learnt_by_heart_stays_the_same(settings):
+    few = dataclasses.replace(settings, overfit=12)
+    first, second, *again = take(overfit_input(few, SMALL), 4)
+    assert (len(first[1]), len(second[1])) == (8, 4)
+    for (images, labels), (images_again, labels_again) in zip((first, second), again, strict=True):
+        assert (images == images_again).all()
+        assert (labels == labels_again).all()

@@ -277,6 +277,18 @@ def test_epochs_are_counted_in_examples_whatever_the_batches(fresh):
     assert f"training from step {last} to {last + (4 * n - seen) // 40} on" in process.stdout
 
 
+def test_a_model_that_can_learn_learns_a_few_examples_by_heart(fresh):
+    small = ["--image_size", 16]
+    process = run_program("run.py", "--overfit", 6, *small, cwd=fresh)
+    assert re.search(r"the model can learn: loss 0.00\d+ after \d+ steps", process.stdout)
+    stuck = ["--overfit", 6, "--learning_rate", "1e-9", *small]
+    process = run_program("run.py", *stuck, cwd=fresh, status=1)
+    assert "cannot learn these examples" in process.stderr
+    process = run_program("run.py", "--overfit", 1000000, *small, cwd=fresh, status=2)
+    assert "1000000 is more than" in process.stderr
+    assert not (fresh / "out").exists()
+
+
 def test_other_data_is_told(fresh, pictures):
     run_program("run.py", *SHORT, "--train_epochs", 2, cwd=fresh)
     more = ["--validation_fraction", 0.2, "--overwrite"]
