@@ -1,4 +1,4 @@
-"""Train, evaluate, predict with and export the model of this project.
+"""Train, evaluate, predict with, export and profile the model of this project.
 
 python run.py                                 train, or go on where it stopped
 python run.py --config_set gtx1080ti          with another set of project.yaml
@@ -6,6 +6,7 @@ python run.py --learning_rate 1e-4            with another value of an option
 python run.py evaluate --split test           print and write the metrics
 python run.py predict --input FILE_OR_DIR ... write predictions.csv
 python run.py export --export_dir DIR         write a SavedModel
+python run.py profile                         measure the input and the training step
 """
 
 import sys
@@ -22,6 +23,7 @@ FLAGS_OF = {
     "evaluate": ("split",),
     "predict": ("input", "output"),
     "export": ("export_dir",),
+    "profile": (),
 }
 """The commands, and the flags that only they take."""
 
@@ -51,6 +53,8 @@ def main() -> None:
             commands.predict(*options, inputs=arguments["input"], output=output)
         case "export":
             commands.export(*options, export_dir=arguments["export_dir"] or "export")
+        case "profile":
+            commands.profile(*options)
 
 
 def parse_command_line() -> tuple[dict[str, Any], Resolved, Resolved]:

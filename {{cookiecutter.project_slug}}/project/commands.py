@@ -1,4 +1,4 @@
-"""The commands of run.py: train, evaluate, predict, export."""
+"""The commands of run.py: train, evaluate, predict, export, profile."""
 
 import contextlib
 import dataclasses
@@ -9,10 +9,11 @@ import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import tensorflow as tf
 
-from library import run_record
+from library import profiling, run_record
 from library.divergence import read_divergence
 from library.errors import RunError, UserError
 from library.estimator import Estimator, EvalSpec, RunConfig, TrainSpec, train_and_evaluate
@@ -28,6 +29,7 @@ from library.hooks import (
 from library.model_card import FILE as MODEL_FILE
 from library.model_card import ModelCard
 from library.predictions import Pictures, find_files, write_csv
+from library.profiling import Speed
 from library.tfrecord import Card, Reader, verify
 from project.input_fn import (
     evaluation_input,
@@ -37,6 +39,7 @@ from project.input_fn import (
     prediction_input,
     serving_input,
     train_input,
+    train_pipeline,
     train_records,
 )
 from project.model_fn import model_fn
@@ -87,9 +90,7 @@ def train(settings: Settings, hyperparameters: Hyperparameters) -> None:
     gpus = len(tf.config.list_physical_devices("GPU"))
     if gpus and settings.deterministic:
         tf.config.experimental.enable_op_determinism()
-    if not gpus and "gpu" in (settings.prefetch_to_device or "").lower():
-        print(f"prefetch_to_device: there is no {settings.prefetch_to_device} here: left out")
-        settings = dataclasses.replace(settings, prefetch_to_device=None)
+    settings = _without_missing_device(settings)
     print(
         f"training from step {step} to {steps} on {f'{gpus} GPU' if gpus else 'the CPU'}: "
         f"{n} examples an epoch"
@@ -236,6 +237,83 @@ def export(settings: Settings, hyperparameters: Hyperparameters, *, export_dir: 
     print(f"exported to {path.decode()}")
 
 
+def profile(
+    settings: Settings, hyperparameters: Hyperparameters, *, seconds: float = 4
+) -> dict[str, Any]:
+    """Print how fast input and training step are, alone and together, and what holds them up.
+
+    Nothing is kept: the model is trained in a temporary folder.
+
+    Args:
+        settings, hyperparameters: of a training; `profile` measures some other values of them.
+        seconds: for which each part is measured.
+
+    Returns:
+        `bottleneck`, as `library.profiling.bottleneck` names it; `times`, how many times as long as
+        the rest it takes; `gains`, a factor for each change that was measured.
+    """
+    card = _training_data(settings)
+    model = ModelCard.of(card.classes, hyperparameters)
+    settings = _without_missing_device(settings)
+    size = settings.train_batch_size
+
+    def step(settings: Settings, hyperparameters: Hyperparameters, *, one_batch: bool) -> Speed:
+        batch_size = settings.train_batch_size
+
+        def input_fn() -> tf.data.Dataset:
+            batches = train_input(settings, hyperparameters, 0)
+            return batches.take(1).cache().repeat() if one_batch else batches
+
+        meter = profiling.Meter(batch_size, seconds=seconds)
+        schedule = {"train_batch_size": batch_size, "num_examples": card.num_examples}
+        with tempfile.TemporaryDirectory() as folder:
+            there = dataclasses.replace(settings, model_dir=Path(folder))
+            estimator = _estimator(there, hyperparameters, model, **schedule, examples_offset=0)
+            estimator.train(input_fn, hooks=[profiling.MeterHook(meter)])
+        return meter.speed
+
+    def show(name: str, speed: Speed) -> None:
+        print(
+            f"{name:21}{speed.examples_per_sec:12,.0f}{speed.batch_ms:12.1f}{speed.cpus:8.1f}"
+            f"{speed.resident_mb:14,.0f}",
+            flush=True,
+        )
+
+    print(f"batches of {size} from {settings.train_data}")
+    print(f"{'':21}{'examples/s':>12}{'ms a batch':>12}{'cores':>8}{'resident MB':>14}")
+    stages = {}
+    pipeline = train_pipeline(settings, hyperparameters, 0)
+    for name, speed in profiling.measure_stages(pipeline, seconds=seconds):
+        stages[name] = speed.batch_ms
+        show(f"input up to {name}", speed)
+    alone = step(settings, hyperparameters, one_batch=True)
+    show("training step alone", alone)
+    both = step(settings, hyperparameters, one_batch=False)
+    show("both", both)
+
+    found, times = profiling.bottleneck(alone.batch_ms, stages)
+    changes = {
+        "model": {"xla": True, "train_batch_size": 2 * size},
+        "preprocessing": {"antialias": False, "input_dtype": "uint8", "num_parallel_calls": -1},
+        "disk": {"shuffle": "stream"},
+        "transfer": {"input_dtype": "uint8"},
+        "balanced": {},
+    }[found]
+    gains = {}
+    for name, value in changes.items():
+        owners = [settings, hyperparameters]
+        owners = [
+            dataclasses.replace(owner, **{name: value}) if hasattr(owner, name) else owner
+            for owner in owners
+        ]
+        if owners != [settings, hyperparameters]:
+            speed = step(*owners, one_batch=False)
+            show(f"both, {name} {value}"[:21], speed)
+            gains[f"--{name} {value}"] = speed.examples_per_sec / both.examples_per_sec
+    print(profiling.verdict(found, times, gains))
+    return {"bottleneck": found, "times": times, "gains": gains}
+
+
 # ---- what they share ---------------------------------------------------------------------------
 
 
@@ -301,6 +379,15 @@ def _training_data(settings: Settings) -> Card:
         )
     train_records(settings, 0), Reader(settings.validation_data)  # all files have to be there
     return card
+
+
+def _without_missing_device(settings: Settings) -> Settings:
+    """A set for a GPU box works without one."""
+    device = settings.prefetch_to_device or ""
+    if "gpu" not in device.lower() or tf.config.list_physical_devices("GPU"):
+        return settings
+    print(f"prefetch_to_device: there is no {device} here: left out")
+    return dataclasses.replace(settings, prefetch_to_device=None)
 
 
 def _last_checkpoint(settings: Settings, model: ModelCard) -> tuple[str | None, int]:

@@ -1,0 +1,138 @@
+"""How fast the parts of a training are, each alone, and which of them holds the others up."""
+
+import dataclasses
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import psutil
+import tensorflow as tf
+
+from library.pipeline import Pipeline
+
+WARM_UP = 5
+"""Batches or steps that are not timed: the first ones allocate memory and fill buffers."""
+BALANCED = 1.25
+"""Input and step are balanced where neither takes so many times as long as the other."""
+
+WORTH_IT = 1.05
+"""A gain of less is noise."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Speed:
+    """What was measured of something that works on batches."""
+
+    examples_per_sec: float
+    batch_ms: float
+    cpus: float
+    """Cores at work, on average."""
+    resident_mb: float
+
+
+class Meter:
+    """Times batches until so many seconds are over."""
+
+    def __init__(self, batch_size: int, *, seconds: float):
+        self.batch_size, self.seconds, self.batches = batch_size, seconds, -WARM_UP
+
+    def count(self) -> bool:
+        """Count a batch; whether there is time for more."""
+        self.batches += 1
+        if self.batches == 0:
+            self.begin, self.cpu_begin = time.perf_counter(), time.process_time()
+        elif self.batches > 0:
+            self.end, self.cpu_end = time.perf_counter(), time.process_time()
+            return self.end - self.begin < self.seconds
+        return True
+
+    @property
+    def speed(self) -> Speed:
+        wall = self.end - self.begin
+        return Speed(
+            examples_per_sec=self.batches * self.batch_size / wall,
+            batch_ms=1e3 * wall / self.batches,
+            cpus=(self.cpu_end - self.cpu_begin) / wall,
+            resident_mb=psutil.Process().memory_info().rss / 2**20,
+        )
+
+
+class MeterHook(tf.compat.v1.train.SessionRunHook):
+    """Times training steps, and ends the training."""
+
+    def __init__(self, meter: Meter):
+        self.meter = meter
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        if not self.meter.count():
+            run_context.request_stop()
+
+
+def measure_input(batches: tf.data.Dataset, batch_size: int, *, seconds: float) -> Speed:
+    """Draw batches in a loop, and do nothing with them."""
+    meter = Meter(batch_size, seconds=seconds)
+    for _ in batches:
+        if not meter.count():
+            break
+    return meter.speed
+
+
+def measure_stages(pipeline: Pipeline, *, seconds: float) -> Iterator[tuple[str, Speed]]:
+    """The speed of the pipeline as far as each of its stages."""
+    size = pipeline.batch_size
+    for stage in ("read", *pipeline.maps):
+        # What an example has become is dropped where it is: its copy is the batch's business.
+        counted = pipeline.up_to(stage).map(lambda *_: tf.constant(0)).batch(size).prefetch(2)
+        yield stage, measure_input(counted, size, seconds=seconds)
+    on_the_cpu = dataclasses.replace(pipeline, device=None).dataset()
+    yield "batch", measure_input(on_the_cpu, size, seconds=seconds)
+    if pipeline.device:
+        yield "device", measure_input(pipeline.dataset(), size, seconds=seconds)
+
+
+def bottleneck(step_ms: float, stage_ms: Mapping[str, float]) -> tuple[str, float]:
+    """Which part holds the others up.
+
+    Args:
+        step_ms: the training step alone.
+        stage_ms: a batch of the input as far as each stage, in their order; `device` is the last
+            where there is one.
+
+    Returns:
+        "model", "transfer" (to the device), "disk", "preprocessing" or "balanced"; and how many
+        times as long as the rest it takes, at least 1.
+    """
+    input_ms = list(stage_ms.values())[-1]
+    times = max(input_ms, step_ms) / min(input_ms, step_ms)
+    if times < BALANCED:
+        return "balanced", times
+    if step_ms > input_ms:
+        return "model", times
+    parts = {
+        "disk": stage_ms["read"],
+        "preprocessing": stage_ms["batch"] - stage_ms["read"],
+        "transfer": input_ms - stage_ms["batch"],
+    }
+    return max(parts, key=parts.__getitem__), times
+
+
+def verdict(found: str, times: float, gains: Mapping[str, float]) -> str:
+    """A bottleneck, and what was gained by changing a setting, in words."""
+    words = {
+        "model": f"the model: a training step takes {times:.1f} times as long as its input",
+        "transfer": f"RAM to device: the input takes {times:.1f} times as long as a training step, "
+        "and the copy to the device is the most of it",
+        "preprocessing": f"preprocessing on the CPU: the input takes {times:.1f} times as long as "
+        "a training step, and decoding and augmenting is the most of it",
+        "disk": f"the disk: the input takes {times:.1f} times as long as a training step, and "
+        "reading is the most of it",
+        "balanced": f"none: input and training step take about as long ({times:.2f} times)",
+    }
+    line = f"bottleneck: {words[found]}"
+    if not gains:
+        return line
+    tried = ", ".join(f"{change} ({gain:.2f} x)" for change, gain in gains.items())
+    best = max(gains, key=gains.__getitem__)
+    if gains[best] < WORTH_IT:
+        return f"{line}\nno setting that was tried gains much: {tried}"
+    return f"{line}\nchange {best}: {gains[best]:.2f} times the examples/s; tried: {tried}"
