@@ -6,7 +6,7 @@ python run.py --learning_rate 1e-4            with another value of an option
 python run.py evaluate --split test           print and write the metrics
 python run.py predict --input FILE_OR_DIR ... write predictions.csv
 python run.py export --export_dir DIR         write a SavedModel
-python run.py profile                         measure the input and the training step
+python run.py profile                         measure the input and the step
 """
 
 import sys

@@ -108,7 +108,7 @@ class ProgressHook(SessionRunHook):
         self._count_from(now)
         return (
             f"{line}  {rates['examples_per_sec']:,.0f} examples/s  {rates['step_ms']:.1f} ms a step"
-            f"  {rates['input_wait_share']:.0%} waiting for input"
+            f"  {100 * rates['input_wait_share']:.0f}% waiting for input"
             f"  {left // 60}:{left % 60:02} left"
         )
 

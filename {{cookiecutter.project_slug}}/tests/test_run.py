@@ -381,7 +381,10 @@ def test_a_full_disk_is_one_line_and_the_run_goes_on_when_there_is_room(fresh, s
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["trian"], "command: trian is not one of train, evaluate, predict, export (did you mean"),
+        (
+            ["trian"],
+            "command: trian is not one of train, evaluate, predict, export, profile",
+        ),
         (
             ["--learning_rat", "1"],
             "unknown argument --learning_rat=1 (did you mean --learning_rate?)",
