@@ -274,13 +274,13 @@ def profile(
 
     def show(name: str, speed: Speed) -> None:
         print(
-            f"{name:21}{speed.examples_per_sec:12,.0f}{speed.batch_ms:12.1f}{speed.cpus:8.1f}"
+            f"{name:28}{speed.examples_per_sec:12,.0f}{speed.batch_ms:12.1f}{speed.cpus:8.1f}"
             f"{speed.resident_mb:14,.0f}",
             flush=True,
         )
 
     print(f"batches of {size} from {settings.train_data}")
-    print(f"{'':21}{'examples/s':>12}{'ms a batch':>12}{'cores':>8}{'resident MB':>14}")
+    print(f"{'':28}{'examples/s':>12}{'ms a batch':>12}{'cores':>8}{'resident MB':>14}")
     stages = {}
     pipeline = train_pipeline(settings, hyperparameters, 0)
     for name, speed in profiling.measure_stages(pipeline, seconds=seconds):
@@ -308,7 +308,7 @@ def profile(
         ]
         if owners != [settings, hyperparameters]:
             speed = step(*owners, one_batch=False)
-            show(f"both, {name} {value}"[:21], speed)
+            show(f"both, {name} {value}", speed)
             gains[f"--{name} {value}"] = speed.examples_per_sec / both.examples_per_sec
     print(profiling.verdict(found, times, gains))
     return {"bottleneck": found, "times": times, "gains": gains}
