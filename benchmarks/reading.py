@@ -13,7 +13,8 @@ from common import in_turns, make_data_set
 import tensorflow as tf  # isort: skip  after library, which chooses its Keras
 from library import images
 from library.shuffling import shuffle_and_repeat
-from library.tfrecord import Reader, read_by_id
+from library.sources import read_by_id
+from library.tfrecord import Reader
 
 PICTURES, SIZE, BATCH, ROUNDS = 1600, 224, 64, 7
 
@@ -47,7 +48,7 @@ def main() -> None:
         )
         reader = Reader(path)
         ids = shuffle_and_repeat(PICTURES, seed=1, epochs=1)
-        by_id = ids.apply(read_by_id(reader, tf.data.AUTOTUNE))
+        by_id = ids.apply(read_by_id(reader, tf.data.AUTOTUNE)).map(lambda _, record: record)
         ways = {
             "streams, no shuffle": streams,
             "streams, buffer of 1,000": streams.shuffle(1000),

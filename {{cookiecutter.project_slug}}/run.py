@@ -23,7 +23,7 @@ FLAGS_OF = {
     "evaluate": ("split",),
     "predict": ("input", "output"),
     "export": ("export_dir",),
-    "profile": (),
+    "profile": ("trace",),
 }
 """The commands, and the flags that only they take."""
 
@@ -40,12 +40,12 @@ def main() -> None:
 
     # TensorFlow takes seconds to import: not before the command line is known to be right.
     with quiet_import():
-        from project import commands
+        from project import commands, profile, training
 
     options = settings.options, hyperparameters.options
     match arguments["command"]:
         case "train":
-            commands.train(*options)
+            training.train(*options)
         case "evaluate":
             commands.evaluate(*options, split=arguments["split"] or "test")
         case "predict":
@@ -54,7 +54,7 @@ def main() -> None:
         case "export":
             commands.export(*options, export_dir=arguments["export_dir"] or "export")
         case "profile":
-            commands.profile(*options)
+            profile.profile(*options, trace=bool(arguments["trace"]))
 
 
 def parse_command_line() -> tuple[dict[str, Any], Resolved, Resolved]:
@@ -68,6 +68,8 @@ def parse_command_line() -> tuple[dict[str, Any], Resolved, Resolved]:
     parser.add_argument("--input", nargs="+", metavar="FILE_OR_DIR", help="predict: pictures")
     parser.add_argument("--output", metavar="FILE", help="predict: default predictions.csv")
     parser.add_argument("--export_dir", metavar="DIR", help="export: default export")
+    text = "profile: write a trace for TensorBoard to model_dir"
+    parser.add_argument("--trace", action="store_true", default=None, help=text)
     arguments = parser.parse(sys.argv[1:])
     settings = parser.resolve(Settings, arguments["project_file"], arguments["config_set"])
     file, name = (settings.values[f"hyperparameter_{word}"] for word in ("file", "set"))

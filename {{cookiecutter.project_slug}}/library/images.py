@@ -1,7 +1,8 @@
 """Pictures: encoded bytes -> examples of a data set -> tensors for a network."""
 
 import functools
-from collections.abc import Callable
+import struct
+from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
@@ -11,6 +12,10 @@ ASPECT_RATIOS = (3 / 4, 4 / 3)
 """Width to height of a random crop, as in Szegedy et al. 2014, https://arxiv.org/abs/1409.4842."""
 FRACTIONS = (1, 2, 4, 8)
 """A JPEG can be decoded at 1/1, 1/2, 1/4 and 1/8 of its size: its blocks have 8 pixels."""
+RAW = struct.Struct("<4s2i52x")
+"""What pixels begin with that are kept as they are: a mark, height, width. It has 64 bytes so that
+TensorFlow takes the pixels behind it without a copy."""
+RAW_MARK = b"RAW3"
 
 
 # ---- examples ----------------------------------------------------------------------------------
@@ -53,6 +58,31 @@ def parse_example(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     return features["image/encoded"], features["image/class/label"], features["image/filename"]
 
 
+def encoded_examples(records: tf.data.Dataset) -> Iterator[bytes]:
+    """Examples as they are, for a cache."""
+    return records.as_numpy_iterator()
+
+
+def decoded_examples(records: tf.data.Dataset) -> Iterator[bytes]:
+    """Examples with their pictures decoded, for a cache: `decode_window` takes them as well.
+
+    It gives the same pixels of them, but where it would decode at a fraction of the size, and but
+    for the colours at the left and right edge of a window, which JPEG smooths into each other.
+    """
+
+    def decode(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        encoded = parse_example(record)[0]
+        return record, tf.io.decode_image(encoded, channels=3, expand_animations=False)
+
+    decoded = records.map(decode, num_parallel_calls=tf.data.AUTOTUNE).prefetch(2)
+    for record, pixels in decoded.as_numpy_iterator():
+        example = tf.train.Example.FromString(record)
+        raw = RAW.pack(RAW_MARK, *pixels.shape[:2]) + pixels.tobytes()
+        example.features.feature["image/encoded"].bytes_list.value[:] = [raw]
+        example.features.feature["image/format"].bytes_list.value[:] = [b"raw"]
+        yield example.SerializeToString(deterministic=True)
+
+
 # ---- tensors -----------------------------------------------------------------------------------
 
 
@@ -67,7 +97,8 @@ def decode_window(
     result would be off by a part of a pixel otherwise.
 
     Args:
-        encoded: string scalar, a JPEG, PNG, BMP or GIF (its first frame).
+        encoded: string scalar, a JPEG, PNG, BMP, GIF (its first frame), or one that
+            `decoded_examples` made.
         window_of: the shape of a picture, int32 [3] -> top, left, height and width of the part,
             int32 [4].
         image_size: edge of what the part is resized to, in pixels.
@@ -89,11 +120,23 @@ def decode_window(
         return tf.switch_case(branch, [functools.partial(decode, each) for each in FRACTIONS])
 
     def from_another() -> tf.Tensor:
-        image = tf.io.decode_image(encoded, channels=3, expand_animations=False)
+        is_raw = tf.equal(tf.strings.substr(encoded, 0, len(RAW_MARK)), RAW_MARK)
+        image = tf.cond(
+            is_raw,
+            lambda: _from_raw(encoded),
+            lambda: tf.io.decode_image(encoded, channels=3, expand_animations=False),
+        )
         window = window_of(tf.shape(image))
         return tf.slice(image, [*tf.unstack(window[:2]), 0], [*tf.unstack(window[2:]), 3])
 
     return tf.cond(tf.io.is_jpeg(encoded), from_jpeg, from_another)
+
+
+def _from_raw(encoded: tf.Tensor) -> tf.Tensor:
+    """uint8 [height, width, 3], as it is."""
+    content = tf.io.decode_raw(encoded, tf.uint8)
+    height, width = tf.unstack(tf.bitcast(tf.reshape(content[4:12], [2, 4]), tf.int32))
+    return tf.reshape(content[RAW.size :], [height, width, 3])
 
 
 def resize(image: tf.Tensor, *, image_size: int, antialias: bool) -> tf.Tensor:

@@ -15,12 +15,21 @@ REQUIRED = dataclasses.MISSING
 BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 INTEGER = re.compile(r"[-+]?[0-9]+")
 NUMBER = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?")
+URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+
+
+class Location(str):
+    """A path, or a URL of a file system that TensorFlow reads, as gs://bucket/train."""
+
+
+PATHS = (Path, Location)
 NOUNS = {
     bool: "true or false",
     int: "a whole number",
     float: "a number",
     str: "a line of text",
-    Path: "a path, its variables set",
+    Path: "a path on this machine, its variables set",
+    Location: "a path or URL, its variables set",
 }
 
 
@@ -129,13 +138,17 @@ class Option:
             return None
         if self.kind is bool:
             return BOOLEANS.get(text.lower())
-        if self.kind in (str, Path) and len(f".{text}.".splitlines()) > 1:
+        if self.kind in (str, *PATHS) and len(f".{text}.".splitlines()) > 1:
             return None
-        if self.kind is Path:
+        if self.kind in PATHS:
             path = os.path.expandvars(os.path.expanduser(text))
             if text in self.rule["choices"]:
-                return Path(text)
-            return root / path if path.strip() and not re.search(r"\$|\0", path) else None
+                return self.kind(text)
+            if not path.strip() or re.search(r"\$|\0", path):
+                return None
+            if URL.match(path):
+                return Location(path) if self.kind is Location else None
+            return self.kind(root / path)
         if self.kind is str:
             return text if not self.rule["choices"] or text in self.rule["choices"] else None
         pattern = INTEGER if self.kind is int else NUMBER
@@ -157,7 +170,7 @@ def plain(value: Any) -> Any:
     """The value of an option as YAML knows it."""
     if isinstance(value, tuple):
         return [plain(each) for each in value]
-    return str(value) if isinstance(value, Path) else value
+    return str(value) if isinstance(value, PATHS) else value
 
 
 def options_of(cls: type) -> dict[str, Option]:

@@ -2,7 +2,8 @@
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ def find_files(inputs: Sequence[str]) -> list[Path]:
 
 
 class Pictures:
-    """The encoded pictures of files, in order, read as they are asked for.
+    """Names and encoded pictures of files, in order, read as they are asked for.
 
     A blank picture stands for a file that cannot be used, so that the order holds; `errors` then
     has the reason.
@@ -39,32 +40,34 @@ class Pictures:
 
     def __init__(self, files: Sequence[Path]):
         self.files = files
-        self.errors: dict[Path, str] = {}
+        self.errors: dict[bytes, str] = {}
 
-    def __iter__(self) -> Iterator[bytes]:
+    def __iter__(self) -> Iterator[tuple[bytes, bytes]]:
         blank = io.BytesIO()
         Image.new("RGB", (1, 1)).save(blank, "PNG")
         for file in self.files:
+            name = os.fsencode(file)
             try:
-                yield standard_bytes(file.read_bytes())
+                yield name, standard_bytes(file.read_bytes())
             except (BadPictureError, OSError) as error:
-                self.errors[file] = str(error)
-                yield blank.getvalue()
+                self.errors[name] = str(error)
+                yield name, blank.getvalue()
 
 
 def write_csv(
     path: str | Path,
-    pictures: Pictures,
-    predictions: Iterator[dict[str, Any]],
+    predictions: Iterable[dict[str, Any]],
     class_names: Sequence[str],
+    errors: Mapping[bytes, str],
 ) -> None:
     """Write a row for each file: its name, the class, its probability, and those of all classes.
 
     Args:
         path: the CSV file; it appears when it is whole.
-        pictures: the files, and the errors of those that could not be used.
-        predictions: for each of them, `class` (bytes), `probability` and `probabilities` (floats).
+        predictions: for each file, `key` (its name, bytes), `class` (bytes), `probability` and
+            `probabilities` (floats).
         class_names: in the order of the probabilities.
+        errors: by key, of the files that could not be used.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -75,9 +78,11 @@ def write_csv(
         table = csv.writer(file)
         names = [f"probability of {name}" for name in class_names]
         table.writerow(["file", "class", "probability", "error", *names])
-        for name, prediction in zip(pictures.files, predictions, strict=True):
-            if name in pictures.errors:
-                table.writerow([name, "", "", pictures.errors[name], *[""] * len(names)])
+        for prediction in predictions:
+            key = prediction["key"]
+            name = os.fsdecode(key)
+            if key in errors:
+                table.writerow([name, "", "", errors[key], *[""] * len(names)])
             else:
                 numbers = [f"{value:.9g}" for value in prediction["probabilities"]]
                 row = [prediction["class"].decode(), f"{prediction['probability']:.9g}", ""]

@@ -1,22 +1,31 @@
 """How fast the parts of a training are, each alone, and which of them holds the others up."""
 
+import contextlib
 import dataclasses
+import functools
+import os
+import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import tensorflow as tf
 
 from library.pipeline import Pipeline
+from library.tfrecord import Reader
 
 WARM_UP = 5
 """Batches or steps that are not timed: the first ones allocate memory and fill buffers."""
 BALANCED = 1.25
 """Input and step are balanced where neither takes so many times as long as the other."""
-
 WORTH_IT = 1.05
 """A gain of less is noise."""
+TRACED_STEPS = 20
+STORED_EXAMPLES, STORED_BYTES = 1000, 64 * 2**20
+"""Of which the storage is measured, at most."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,6 +97,86 @@ def measure_stages(pipeline: Pipeline, *, seconds: float) -> Iterator[tuple[str,
     yield "batch", measure_input(on_the_cpu, size, seconds=seconds)
     if pipeline.device:
         yield "device", measure_input(pipeline.dataset(), size, seconds=seconds)
+
+
+class TraceHook(tf.compat.v1.train.SessionRunHook):
+    """Writes a trace of some steps for TensorBoard's profiler, and ends the training."""
+
+    def __init__(self, folder: str | Path):
+        self.folder, self.step = str(folder), -WARM_UP
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        self.step += 1
+        if self.step == 0:
+            tf.profiler.experimental.start(self.folder)
+        elif self.step == TRACED_STEPS:
+            tf.profiler.experimental.stop()
+            run_context.request_stop()
+
+
+# ---- storage -----------------------------------------------------------------------------------
+
+
+def measure_storage(path: str) -> dict[str, tuple[float, float]]:
+    """Read some examples of a data set in three ways, from the storage and not from memory.
+
+    For the third one, the same examples are written beside the data set, in a file each, and
+    deleted again; where that is not allowed, it is left out.
+
+    Args:
+        path: the data set, as "data/train".
+
+    Returns:
+        By name, examples/s and MB/s (10^6 bytes).
+    """
+    reader = Reader(path)
+    order = np.random.default_rng(0).permutation(reader.num_examples)[:STORED_EXAMPLES]
+    sizes = np.cumsum(reader.index["length"][order], dtype=np.int64)
+    ids = order[: 1 + np.searchsorted(sizes, STORED_BYTES)]
+    total = int(sizes[len(ids) - 1])
+
+    def in_a_row() -> None:
+        left = total
+        for shard in reader.shards:
+            with open(shard, "rb", buffering=0) as file:
+                while left > 0 and (data := file.read(min(left, 2**20))):
+                    left -= len(data)
+
+    def timed(files: Iterable[str | Path], read: Callable[[], object]) -> tuple[float, float]:
+        for file in files:
+            _forget(file)
+        begin = time.perf_counter()
+        read()
+        seconds = time.perf_counter() - begin
+        return len(ids) / seconds, total / seconds / 1e6
+
+    results = {
+        "large files, in a row": timed(reader.shards, in_a_row),
+        "large files, by number": timed(reader.shards, lambda: reader.read(ids)),
+    }
+    with (
+        contextlib.suppress(PermissionError),
+        tempfile.TemporaryDirectory(dir=os.path.dirname(path), prefix=".profile-") as folder,
+    ):
+        files = [Path(folder) / str(number) for number in ids]
+        for file, record in zip(files, reader.read(ids), strict=True):
+            with open(file, "wb") as opened:
+                opened.write(record)
+                opened.flush()
+                os.fsync(opened.fileno())
+        read_all = functools.partial(list, map(Path.read_bytes, files))
+        results["a small file each"] = timed(files, read_all)
+    return results
+
+
+def _forget(file: str | Path) -> None:
+    """Ask the system not to keep a file in memory; not all can be asked."""
+    if hasattr(os, "posix_fadvise"):
+        with open(file, "rb") as opened:
+            os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+# ---- the verdict -------------------------------------------------------------------------------
 
 
 def bottleneck(step_ms: float, stage_ms: Mapping[str, float]) -> tuple[str, float]:

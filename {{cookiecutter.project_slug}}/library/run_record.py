@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import tensorflow as tf
 import yaml
 
 from library.errors import UserError
@@ -26,7 +27,7 @@ def describe(
     start: dict[str, int],
     settings: dict[str, Any],
     hyperparameters: dict[str, Any],
-    cards: dict[str, Path],
+    cards: dict[str, str],
     devices: Iterable[str],
     root: Path,
 ) -> dict[str, Any]:
@@ -48,7 +49,8 @@ def describe(
         "versions": {"python": platform.python_version(), **_versions()},
         "devices": list(devices),
         "data": {
-            name: hashlib.sha256(card.read_bytes()).hexdigest() for name, card in cards.items()
+            name: hashlib.sha256(tf.io.gfile.GFile(card, "rb").read()).hexdigest()
+            for name, card in cards.items()
         },
         "settings": {name: plain(value) for name, value in settings.items()},
         "hyperparameters": {name: plain(value) for name, value in hyperparameters.items()},

@@ -1,4 +1,4 @@
-"""Data sets in TFRecord shards: their card, their index, and reading by id.
+"""Data sets in TFRecord shards: their card, their index, and their records by number.
 
 A data set of the name `train` in the folder `data` is called `data/train`, and consists of
 
@@ -13,7 +13,7 @@ import hashlib
 import json
 import os
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +23,12 @@ import tensorflow as tf
 
 from library.errors import UserError
 from library.files import replacing
-from library.shuffling import shuffle_and_repeat
+from library.options import URL
 
 FORMAT_VERSION = 1
 INDEX = np.dtype([("shard", "<u4"), ("length", "<u4"), ("offset", "<u8")])
 HEADER, FOOTER = struct.Struct("<QI"), struct.Struct("<I")
-IDS_PER_CALL = 64
-"""One call of Python for so many records: one for each record costs a fifth of the speed."""
-SHARDS_IN_TURNS = 4
-"""Files that a stream reads from at the same time: neighbours in a file do not stay neighbours."""
+RECORDS_AT_ONCE = 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,13 +57,14 @@ class Card:
 
     @classmethod
     def load(cls, path: str | Path) -> "Card":
-        """Read a card.
+        """Read a card, also from another file system that TensorFlow knows.
 
         Raises:
             UserError: there is none, or it is not one that this version can read.
         """
         try:
-            content = json.loads(Path(path).read_text(encoding="utf-8"))
+            with tf.io.gfile.GFile(str(path)) as file:
+                content = json.loads(file.read())
             if content["format_version"] != FORMAT_VERSION:
                 raise UserError(
                     f"{path}: format_version {content['format_version']}, but this program reads "
@@ -74,8 +72,8 @@ class Card:
                 )
             content["shards"] = [Shard(**shard) for shard in content["shards"]]
             return cls(**content)
-        except OSError as error:
-            raise UserError(f"{path}: {error.strerror}") from error
+        except tf.errors.OpError as error:
+            raise UserError(f"{path}: {_reason(error)}") from error
         except (ValueError, KeyError, TypeError) as error:
             raise UserError(f"{path}: not the card of a data set") from error
 
@@ -84,20 +82,28 @@ class Card:
             text = json.dumps(dataclasses.asdict(self), indent=2, ensure_ascii=False)
             temporary.write_text(text + "\n", encoding="utf-8")
 
-    def files(self, path: str | Path) -> list[Path]:
+    def files(self, path: str | Path) -> list[str]:
         """The shards of the data set `path`, as "data/train".
 
         Raises:
             UserError: one is missing, or of another size.
         """
-        files = [Path(path).parent / shard.file for shard in self.shards]
+        folder = os.path.dirname(path)
+        files = [os.path.join(folder, shard.file) for shard in self.shards]
         for file, shard in zip(files, self.shards, strict=True):
-            if not file.exists():
-                raise UserError(f"{file}: there is no such file, but {path}.json names it")
-            size = file.stat().st_size
+            try:
+                size = tf.io.gfile.stat(file).length
+            except tf.errors.OpError as error:
+                raise UserError(f"{file}: {_reason(error)}, but {path}.json names it") from error
             if size != shard.bytes:
                 raise UserError(f"{file}: {size} bytes, but {path}.json says {shard.bytes}")
         return files
+
+
+def _reason(error: tf.errors.OpError) -> str:
+    """Why a file cannot be read, as every file system calls it."""
+    missing = isinstance(error, tf.errors.NotFoundError)
+    return "there is no such file" if missing else error.message
 
 
 # ---- writing -----------------------------------------------------------------------------------
@@ -195,14 +201,23 @@ class Reader:
     grow with the data set.
     """
 
+    spec = tf.TensorSpec([], tf.string)
+    """Of a record."""
+
     def __init__(self, path: str | Path):
         """Open the data set `path`, as "data/train".
 
         An index that is missing, or does not fit the shards, is written anew.
 
         Raises:
-            UserError: a file is missing, or is not the one that the card describes.
+            UserError: a file is missing, or is not the one that the card describes, or is not on
+                this machine.
         """
+        if URL.match(str(path)):
+            raise UserError(
+                f"{path}: records are read by their number from files of this machine only: set "
+                "shuffle: stream, or cache: file or memory"
+            )
         self.card = Card.load(f"{path}.json")
         self.shards = self.card.files(path)
         self.path = Path(f"{path}.index")
@@ -221,6 +236,10 @@ class Reader:
                 f"{path}: {len(self.shards)} shards are more files than this process may open: "
                 "raise the limit (ulimit -n), or convert with a smaller --num_shards"
             ) from error
+
+    @property
+    def num_examples(self) -> int:
+        return len(self.index)
 
     def _open_index(self) -> bool:
         """Whether the index leads from the start to the end of each shard, record by record."""
@@ -269,75 +288,6 @@ class Reader:
         return records
 
 
-def read_by_id(reader: Reader, num_parallel_calls: int) -> Callable:
-    """A transformation of a dataset of ids into one of records, in the same order.
-
-        shuffle_and_repeat(reader.card.num_examples, seed).apply(read_by_id(reader, 2))
-
-    Args:
-        reader: the open data set.
-        num_parallel_calls: how many batches of ids are read at the same time.
-
-    Returns:
-        A function from a dataset of int64 scalars to a dataset of string scalars.
-    """
-
-    def transformation(ids: tf.data.Dataset) -> tf.data.Dataset:
-        def read(batch: tf.Tensor) -> tf.Tensor:
-            return tf.ensure_shape(tf.numpy_function(reader.read, [batch], tf.string), [None])
-
-        return ids.batch(IDS_PER_CALL).map(read, num_parallel_calls=num_parallel_calls).unbatch()
-
-    return transformation
-
-
-def read_stream(
-    path: str | Path, seed: int, start: int = 0, *, buffer_mb: float
-) -> tf.data.Dataset:
-    """All records without end, roughly shuffled, from storage where random reads are slow.
-
-    Every epoch reads the shards in an order of its own, some of them in turns, through a buffer of
-    serialized records. That is exact while it runs: every epoch has every record once, and the
-    order follows from the seed alone. It is not exact where it starts in the middle: shards that
-    the order has before `start` are left out unread, and then as many records as are missing. So
-    of this one epoch, which has the right number of records, some that were in the buffer or in
-    shards half read come again, and others do not.
-
-    Args:
-        path: of the data set, as "data/train".
-        seed: fixes the order.
-        start: number of records that the run has used up already.
-        buffer_mb: size of the buffer in megabytes; a larger one shuffles better.
-
-    Returns:
-        A dataset of string scalars.
-
-    Raises:
-        UserError: there is no card, or not one of a data set.
-    """
-    card = Card.load(f"{path}.json")
-    files = tf.constant([str(file) for file in card.files(path)])
-    examples = tf.constant([shard.examples for shard in card.shards], tf.int64)
-    num_shards, size = len(card.shards), sum(shard.bytes for shard in card.shards)
-    buffer_size = max(1, int(buffer_mb * 2**20 * card.num_examples / size))
-    first_epoch, skipped = divmod(start, card.num_examples)
-
-    def read_epoch(epoch: tf.Tensor, order: tf.Tensor) -> tf.data.Dataset:
-        skip = tf.where(tf.equal(epoch, first_epoch), tf.constant(skipped, tf.int64), 0)
-        ends = tf.cumsum(tf.gather(examples, order))
-        unread = tf.boolean_mask(order, ends > skip)
-        skip -= tf.reduce_max(tf.where(ends <= skip, ends, 0))
-        return (
-            tf.data.Dataset.from_tensor_slices(tf.gather(files, unread))
-            .interleave(tf.data.TFRecordDataset, cycle_length=SHARDS_IN_TURNS, block_length=16)
-            .skip(skip)
-            .shuffle(buffer_size, seed=tf.cast(seed + epoch, tf.int64))
-        )
-
-    orders = shuffle_and_repeat(num_shards, seed, first_epoch * num_shards).batch(num_shards)
-    return orders.enumerate(first_epoch).flat_map(read_epoch)
-
-
 def verify(path: str | Path) -> None:
     """Read every record of a data set.
 
@@ -345,5 +295,5 @@ def verify(path: str | Path) -> None:
         UserError: a file or a record is not what was written; the message names it.
     """
     reader = Reader(path)
-    for begin in range(0, len(reader.index), IDS_PER_CALL):
-        reader.read(np.arange(begin, min(begin + IDS_PER_CALL, len(reader.index))))
+    for begin in range(0, len(reader.index), RECORDS_AT_ONCE):
+        reader.read(np.arange(begin, min(begin + RECORDS_AT_ONCE, len(reader.index))))

@@ -4,17 +4,19 @@ Pictures are in [0, 255], float32 or uint8 by the hyperparameter `input_dtype`; 
 layer is `images.normalize`.
 """
 
+import dataclasses
 import functools
 from collections.abc import Iterable
-from pathlib import Path
 
 import tensorflow as tf
 
 from library import images
+from library.cache import cached
 from library.estimator import export as estimator_export
 from library.pipeline import Pipeline
 from library.shuffling import shuffle_and_repeat
-from library.tfrecord import Card, Reader, read_by_id, read_stream
+from library.sources import Source, read_by_id, read_generator, read_in_order, read_stream
+from library.tfrecord import Card, Reader
 from project.settings import Hyperparameters, Settings
 
 
@@ -62,7 +64,8 @@ def train_pipeline(
         seed = tf.stack([tf.constant(settings.random_seed, tf.int64), number])
         return tf.unstack(tf.random.experimental.stateless_split(seed, 2))
 
-    def decode(number: tf.Tensor, record: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    def decode(number: tf.Tensor, example: tuple[tf.Tensor, tf.Tensor]) -> tuple[tf.Tensor, ...]:
+        _, record = example
         encoded, label, _ = images.parse_example(record)
         window_of = functools.partial(
             images.random_window,
@@ -94,17 +97,28 @@ def train_pipeline(
 def train_records(
     settings: Settings, start: int, num_workers: int = 1, worker: int = 0
 ) -> tf.data.Dataset:
-    """The records of the training data after so many, shuffled: string scalars without end."""
+    """The training data after so many examples, shuffled: (number, record) without end.
+
+    Another source comes in here: see `library.sources`.
+    """
     seed = settings.random_seed
     if settings.shuffle == "stream":
         buffer_mb = settings.shuffle_buffer_mb
         records = read_stream(settings.train_data, seed, start, buffer_mb=buffer_mb)
         return records.shard(num_workers, worker)
     # Ids are shuffled, and never pictures: all of them, at the cost of no memory.
-    reader = Reader(settings.train_data)
-    num_examples = num_train_examples(settings, reader.card)
+    source = train_source(settings)
+    num_examples = min(source.num_examples, settings.limit_train_examples or source.num_examples)
     ids = shuffle_and_repeat(num_examples, seed, start).shard(num_workers, worker)
-    return ids.apply(read_by_id(reader, settings.num_parallel_calls))
+    return ids.apply(read_by_id(source, settings.num_parallel_calls))
+
+
+def train_source(settings: Settings) -> Source:
+    """The training data by number, from its shards or from a cache."""
+    if settings.cache == "none":
+        return Reader(settings.train_data)
+    convert = images.decoded_examples if settings.cache_decoded else images.encoded_examples
+    return cached(settings.train_data, settings.cache, convert, folder=settings.cache_dir)
 
 
 def num_train_examples(settings: Settings, card: Card) -> int:
@@ -118,10 +132,11 @@ def overfit_input(settings: Settings, hyperparameters: Hyperparameters) -> tf.da
     Returns:
         Batches of ({"image": [batch, size, size, 3]}, int64 [batch]) without end.
     """
+    uncached = dataclasses.replace(settings, cache="none")
     batches = (
-        train_records(settings, 0)
+        train_records(uncached, 0)
         .take(settings.overfit)
-        .map(lambda record: evaluation_example(record, hyperparameters))
+        .map(lambda _, record: evaluation_example(record, hyperparameters))
         .batch(settings.train_batch_size)
     )
     return batches.cache().repeat()
@@ -131,7 +146,7 @@ def keys_of_batch(settings: Settings, start: int, batch: int) -> list[str]:
     """The file names of the pictures of a batch, counted from 0, of a run that began at `start`."""
     size = settings.train_batch_size
     records = train_records(settings, start).skip(batch * size).take(size)
-    keys = records.map(lambda record: images.parse_example(record)[2])
+    keys = records.map(lambda _, record: images.parse_example(record)[2])
     return [key.decode(errors="replace") for key in keys.as_numpy_iterator()]
 
 
@@ -154,7 +169,7 @@ def evaluation_example(
 
 
 def evaluation_input(
-    path: Path, settings: Settings, hyperparameters: Hyperparameters
+    path: str, settings: Settings, hyperparameters: Hyperparameters
 ) -> tf.data.Dataset:
     """Central crops of all pictures of a data set, once and in order.
 
@@ -162,12 +177,10 @@ def evaluation_input(
         Batches of ({"image": [batch, size, size, 3]}, int64 [batch]), the last one
         smaller where the number of pictures asks for it.
     """
-    reader = Reader(path)
     return (
-        tf.data.Dataset.range(reader.card.num_examples)
-        .apply(read_by_id(reader, settings.num_parallel_calls))
+        read_in_order(path)
         .map(
-            lambda record: evaluation_example(record, hyperparameters),
+            lambda _, record: evaluation_example(record, hyperparameters),
             num_parallel_calls=settings.num_parallel_calls,
         )
         .batch(settings.eval_batch_size)
@@ -176,19 +189,22 @@ def evaluation_input(
 
 
 def prediction_input(
-    pictures: Iterable[bytes], settings: Settings, hyperparameters: Hyperparameters
+    pictures: Iterable[tuple[bytes, bytes]], settings: Settings, hyperparameters: Hyperparameters
 ) -> tf.data.Dataset:
     """Central crops of encoded pictures, in order.
 
+    Args:
+        pictures: key and encoded picture, one by one; the keys come out beside the predictions.
+        settings, hyperparameters: as for evaluation.
+
     Returns:
-        Batches of {"image": [batch, size, size, 3]}.
+        Batches of {"key": string [batch], "image": [batch, size, size, 3]}.
     """
+    string = tf.TensorSpec([], tf.string)
     return (
-        tf.data.Dataset.from_generator(
-            lambda: pictures, output_signature=tf.TensorSpec([], tf.string)
-        )
+        read_generator(lambda epoch: pictures, (string, string), epochs=1)
         .map(
-            lambda encoded: {"image": central_crop(encoded, hyperparameters)},
+            lambda key, encoded: {"key": key, "image": central_crop(encoded, hyperparameters)},
             num_parallel_calls=settings.num_parallel_calls,
         )
         .batch(settings.eval_batch_size)

@@ -21,7 +21,8 @@ def model_fn(
     """A classifier of pictures.
 
     Args:
-        features: `image`, [batch, image_size, image_size, 3] in [0, 255], float32 or uint8.
+        features: `image`, [batch, image_size, image_size, 3] in [0, 255], float32 or uint8; for a
+            prediction also `key`, of any type, which comes out as it is.
         labels: int64 [batch], None for a prediction.
         mode: one of ModeKeys.
         params: the fields of Hyperparameters, and `class_names`, `random_seed`, `xla`; for
@@ -50,6 +51,8 @@ def model_fn(
             "probabilities": probabilities,
         }
         output = estimator_export.PredictOutput(predictions)
+        if "key" in features:
+            predictions = {**predictions, "key": features["key"]}
         return EstimatorSpec(
             mode, predictions=predictions, export_outputs={"serving_default": output}
         )

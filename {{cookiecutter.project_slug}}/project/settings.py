@@ -8,7 +8,7 @@ import dataclasses
 from pathlib import Path
 
 from library.errors import UserError
-from library.options import option
+from library.options import Location, option
 
 DATA, FILES, TRAINING, SPEED, LOGGING = "data", "files", "training", "speed", "logging"
 NETWORK, OPTIMIZATION, AUGMENTATION = "network", "optimization", "augmentation"
@@ -18,11 +18,11 @@ NETWORK, OPTIMIZATION, AUGMENTATION = "network", "optimization", "augmentation"
 class Settings:
     """How and where a run happens: the command line, kept in project.yaml."""
 
-    train_data: Path = option(Path("data/train"), "data set to train on", group=DATA)
-    validation_data: Path = option(
-        Path("data/validation"), "data set that chooses the best model", group=DATA
+    train_data: Location = option(Location("data/train"), "data set to train on", group=DATA)
+    validation_data: Location = option(
+        Location("data/validation"), "data set that chooses the best model", group=DATA
     )
-    test_data: Path = option(Path("data/test"), "data set that chooses nothing", group=DATA)
+    test_data: Location = option(Location("data/test"), "data set that chooses nothing", group=DATA)
     shuffle: str = option(
         "global",
         "all examples by their number, or shards in a stream where random reads are slow",
@@ -32,7 +32,16 @@ class Settings:
     shuffle_buffer_mb: float = option(
         256, "size of the buffer of a stream, in megabytes", group=DATA, above=0
     )
-
+    cache: str = option(
+        "none",
+        "where the training data is kept after it was read once: in memory, or on this disk",
+        group=DATA,
+        choices=("none", "memory", "file"),
+    )
+    cache_decoded: bool = option(
+        False, "keep its pictures decoded: faster, and 5 to 20 times as large", group=DATA
+    )
+    cache_dir: Path = option(Path("out/cache"), "folder of `cache: file`", group=DATA)
     limit_train_examples: int | None = option(
         None, "train on so many of the examples, for a quick look", group=DATA, minimum=1
     )
@@ -119,6 +128,10 @@ class Settings:
         if self.limit_train_examples and self.shuffle == "stream":
             raise UserError(
                 "limit_train_examples: a stream has no numbers to choose by: set shuffle: global"
+            )
+        if self.cache != "none" and self.shuffle == "stream":
+            raise UserError(
+                f"cache: {self.cache} is read by number, in a shuffle of all: set shuffle: global"
             )
         if self.num_parallel_calls == 0:
             raise UserError("num_parallel_calls: 0 is not -1 or at least 1")

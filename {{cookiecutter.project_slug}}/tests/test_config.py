@@ -11,7 +11,7 @@ from conftest import ROOT
 
 from library.config import Parser, load
 from library.errors import UserError
-from library.options import REQUIRED, option
+from library.options import REQUIRED, Location, option
 from project.settings import Hyperparameters, Settings
 
 
@@ -134,10 +134,11 @@ def test_the_files_of_the_first_scaffold_are_read_as_they_are(tmp_path):
     hyperparameters.write_text(SEED_HYPERPARAMETERS)
     found = resolve(cls=Settings, path=project, config_set="thinkpadx201t", root=tmp_path).options
     assert found == Settings(
-        train_data=tmp_path / "data/train",
-        validation_data=tmp_path / "data/validation",
-        test_data=tmp_path / "data/test",
+        train_data=Location(tmp_path / "data/train"),
+        validation_data=Location(tmp_path / "data/validation"),
+        test_data=Location(tmp_path / "data/test"),
         hyperparameter_file=hyperparameters,
+        cache_dir=tmp_path / "out/cache",
         model=Path("latest"),
         model_dir=tmp_path / "out/current/checkpoints",
         best_model_dir=tmp_path / "out/current/best",
@@ -216,6 +217,32 @@ def test_paths_start_from_the_root_and_are_shown_resolved(tmp_path, monkeypatch,
     assert found.options.place == Path(path)
     assert f"  place: {path}  # command line" in found.as_yaml("default").splitlines()
     assert resolve(root=tmp_path).options.place == tmp_path / "here"
+
+
+@dataclasses.dataclass
+class Places:
+    here: Path = option(Path("here"), "a folder")
+    anywhere: Location = option(Location("there"), "some data")
+
+
+@pytest.mark.parametrize(
+    ("text", "location"),
+    [("gs://bucket/train", "gs://bucket/train"), ("s3://$PLACE/x", "s3://p/x")]
+    + [("ram://a//b", "ram://a//b"), ("x/y", "ROOT/x/y"), ("~/x", "HOME/x")],
+)
+def test_locations_are_paths_or_urls(tmp_path, monkeypatch, text, location):
+    monkeypatch.setenv("PLACE", "p")
+    monkeypatch.setenv("HOME", "/home/me")
+    location = location.replace("ROOT", str(tmp_path)).replace("HOME", "/home/me")
+    found = resolve("--anywhere", text, cls=Places, root=tmp_path)
+    assert found.options.anywhere == location
+    assert yaml.safe_load(found.as_yaml("default"))["default"]["anywhere"] == location
+    assert resolve(cls=Places, root=tmp_path).options.anywhere == str(tmp_path / "there")
+
+
+def test_a_url_where_a_folder_is_wanted_is_refused(tmp_path):
+    with pytest.raises(UserError, match="here: gs://bucket/x is not a path on this machine"):
+        resolve("--here", "gs://bucket/x", cls=Places, root=tmp_path)
 
 
 # ---- the command line --------------------------------------------------------------------------

@@ -19,7 +19,7 @@ import run
 from library.config import Parser, Resolved
 from library.errors import UserError
 from library.errors import run as exit_of
-from library.options import Option, options_of, plain
+from library.options import PATHS, Option, options_of, plain
 from project.settings import Hyperparameters, Settings
 
 pytestmark = pytest.mark.slow
@@ -40,11 +40,12 @@ def values(option: Option) -> st.SearchStrategy:
     elif option.kind is str:
         one = st.sampled_from(option.rule["choices"]) if option.rule["choices"] else LINES
         one = one.filter(lambda text: text != "null" or not option.optional)
-    elif option.kind is Path:
+    elif option.kind in PATHS:
         words = LINES.filter(lambda text: text.strip() and not re.search(r"[$\0]", text))
-        one = words.map(lambda text: ROOT / text) | st.sampled_from(
+        words = words.map(lambda text: ROOT / text) | st.sampled_from(
             [Path(word) for word in option.rule["choices"]] or [ROOT]
         )
+        one = words.map(option.kind)
     else:
         lowest = max(option.rule["minimum"], option.rule["above"], -1e9)
         highest = min(option.rule["maximum"], 1e9)

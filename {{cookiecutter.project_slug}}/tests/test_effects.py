@@ -16,7 +16,7 @@ import pytest
 import tensorflow as tf
 from conftest import ROOT, convert
 
-from project import commands, networks
+from project import commands, networks, training
 from project.input_fn import evaluation_input
 from project.settings import Hyperparameters, Settings
 
@@ -24,6 +24,7 @@ pytestmark = pytest.mark.slow
 
 WEIGHTS, GRAPH, CHECKPOINTS, POINTS = "weights", "graph", "checkpoints", "points in TensorBoard"
 LINES, FOLDERS, BEST, EVALUATION, BATCHES = "lines", "folders", "best", "evaluation", "eval batches"
+CACHE = "bytes in the cache"
 
 EFFECTS: dict[str, tuple] = {
     "train_data": ("more/validation", WEIGHTS),
@@ -31,6 +32,9 @@ EFFECTS: dict[str, tuple] = {
     "test_data": ("more/train", EVALUATION),
     "shuffle": ("stream", WEIGHTS),
     "shuffle_buffer_mb": (1e-3, WEIGHTS, {"shuffle": "stream"}),
+    "cache": ("file", CACHE),
+    "cache_decoded": (True, CACHE, {"cache": "file"}),
+    "cache_dir": ("out/elsewhere", FOLDERS, {"cache": "file"}),
     "limit_train_examples": (20, CHECKPOINTS),
     "deterministic": (False, GRAPH),
     "early_stopping_evals": (1, CHECKPOINTS, {"train_epochs": 4, "epochs_between_evals": 0.25}),
@@ -76,7 +80,7 @@ ELSEWHERE = {"hyperparameter_file", "hyperparameter_set", "max_time", "overfit"}
 
 SAME_WEIGHTS = ("num_parallel_calls", "prefetch_size", "prefetch_to_device", "log_steps")
 SAME_WEIGHTS += ("save_summary_steps", "keep_checkpoint_max", "eval_batch_size")
-SAME_WEIGHTS += ("epochs_between_evals", "keep_best_max")
+SAME_WEIGHTS += ("epochs_between_evals", "keep_best_max", "cache", "cache_dir")
 
 
 def linear(images: tf.Tensor, *, num_classes: int, seed: int, **_: Any) -> tf.Tensor:
@@ -99,10 +103,12 @@ def observe(here: Path, **changed: Any) -> dict[str, Any]:
     start.mkdir()
     paths = {"train_data": "data/train", "validation_data": "data/validation"}
     paths |= {"test_data": "data/test", "model_dir": "out/current", "best_model_dir": "out/best"}
+    paths |= {"cache_dir": "out/cache"}
     values = {"train_batch_size": 16, "train_epochs": 1, "epochs_between_evals": 1, **changed}
     for name, path in paths.items():
         path = values.get(name, path)
-        values[name] = start.parent / path if path.startswith("out") else here / path
+        place = start.parent / path if path.startswith("out") else here / path
+        values[name] = str(place) if name.endswith("_data") else place
     small = {"image_size": 16, **values}
     fields = ({f.name for f in dataclasses.fields(cls)} for cls in (Settings, Hyperparameters))
     settings, hyperparameters = (
@@ -112,7 +118,7 @@ def observe(here: Path, **changed: Any) -> dict[str, Any]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(networks.NETWORKS, "linear", linear)
         with contextlib.redirect_stdout(io.StringIO()) as printed:
-            commands.train(settings, hyperparameters)
+            training.train(settings, hyperparameters)
         commands.evaluate(settings, hyperparameters, split="test")
 
     def from_start(path: str | Path) -> str:
@@ -140,6 +146,7 @@ def observe(here: Path, **changed: Any) -> dict[str, Any]:
         POINTS: [event.step for event in events if event.HasField("summary")],
         LINES: printed.getvalue().count("\nstep "),
         FOLDERS: sorted(from_start(path) for path in start.iterdir()),
+        CACHE: sum(path.stat().st_size for path in start.glob("cache/*.tfrecord")),
         BEST: [one["value"] for one in best["kept"]],
         EVALUATION: {name: from_start(value) for name, value in metrics.items()},
         BATCHES: [int(labels.shape[0]) for _, labels in batches],

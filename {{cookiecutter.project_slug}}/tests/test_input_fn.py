@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import os
 
 import numpy as np
 import pytest
@@ -62,7 +63,7 @@ def test_training_goes_on_where_it_stopped(settings, step):
 def keys(settings: Settings, *args: int, count: int) -> list[str]:
     """The names of the first records."""
     records = train_records(settings, *args).take(count).as_numpy_iterator()
-    return [parse_example(record)[2].numpy().decode() for record in records]
+    return [parse_example(record)[2].numpy().decode() for _, record in records]
 
 
 @pytest.mark.parametrize("shuffle", ["global", "stream"])
@@ -160,7 +161,8 @@ def test_prediction_sees_what_evaluation_sees(settings, pictures, data):
         [i for i, _ in take(evaluation_input(test_data, settings, SMALL), 99)]
     )
     files = list((pictures / "test").rglob("*.jpg"))
-    predicted = prediction_input([f.read_bytes() for f in files], settings, SMALL)
+    encoded = [(os.fsencode(f), f.read_bytes()) for f in files]
+    predicted = prediction_input(encoded, settings, SMALL)
     found = np.concatenate([batch["image"] for batch in predicted.as_numpy_iterator()])
     known = {image.tobytes() for image in evaluated}
     assert len(found) == len(files)
@@ -181,7 +183,7 @@ def test_about_half_of_the_pictures_are_mirrored(settings):
 
 def test_the_stages_of_the_pipeline_lead_to_its_batches(settings):
     pipeline = train_pipeline(settings, SMALL, 0)
-    number, record = next(pipeline.up_to("read").as_numpy_iterator())
+    number, (_, record) = next(pipeline.up_to("read").as_numpy_iterator())
     assert (number, type(record)) == (0, bytes)
     _, window, label = next(pipeline.up_to("decode").as_numpy_iterator())
     assert (window.dtype, window.shape[2]) == (np.uint8, 3)

@@ -48,6 +48,18 @@ def test_predictions_are_names_and_probabilities(trained):
         assert row["probabilities"].sum() == pytest.approx(1, abs=1e-5)
 
 
+@pytest.mark.parametrize("keys", [RANDOM.permutation(21), [f"käse {n}" for n in range(21)]])
+def test_keys_come_out_beside_the_predictions(trained, keys):
+    def input_fn():
+        return tf.data.Dataset.from_tensor_slices({"image": IMAGES, "key": keys}).batch(8)
+
+    rows, before = (list(trained.predict(make)) for make in (input_fn, lambda: batches(8)))
+    found = [row["key"] for row in rows]
+    assert [key.decode() if isinstance(key, bytes) else key for key in found] == list(keys)
+    for row, row_before in zip(rows, before, strict=True):
+        assert (row["probabilities"] == row_before["probabilities"]).all()
+
+
 @pytest.mark.parametrize("batch_size", [1, 5, 8, 20, 21])
 def test_metrics_are_averages_over_examples_whatever_the_batch(trained, batch_size):
     found = trained.evaluate(lambda: batches(batch_size))

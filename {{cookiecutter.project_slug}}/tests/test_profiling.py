@@ -1,15 +1,19 @@
 """The profiler: what it measures, and its verdict on trainings with a known bottleneck."""
 
 import dataclasses
+import shutil
 import time
 
+import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import run_program
 
 from library import images, profiling
+from library.errors import UserError
 from library.tfrecord import Reader
-from project import commands, networks
+from project import networks, profile
+from project.input_fn import train_pipeline
 from project.settings import Hyperparameters, Settings
 
 
@@ -92,12 +96,12 @@ def test_the_verdict_is_right_where_the_bottleneck_is_known(
     for slow, seconds in prepare:
         slow(monkeypatch, seconds)
     settings = Settings(
-        train_data=data / "train",
-        validation_data=data / "validation",
+        train_data=str(data / "train"),
+        validation_data=str(data / "validation"),
         train_batch_size=8,
         num_parallel_calls=1,
     )
-    found = commands.profile(settings, Hyperparameters(image_size=16), seconds=1.2)
+    found = profile.profile(settings, Hyperparameters(image_size=16), seconds=1.2)
     printed = capsys.readouterr().out
     assert found["bottleneck"] == expected, printed
     assert "bottleneck: " in printed
@@ -108,8 +112,8 @@ def test_the_verdict_is_right_where_the_bottleneck_is_known(
 
 
 def test_stages_add_up(data):
-    settings = Settings(train_data=data / "train", train_batch_size=8)
-    pipeline = commands.train_pipeline(settings, Hyperparameters(image_size=16), 0)
+    settings = Settings(train_data=str(data / "train"), train_batch_size=8)
+    pipeline = train_pipeline(settings, Hyperparameters(image_size=16), 0)
     speeds = dict(profiling.measure_stages(pipeline, seconds=0.3))
     assert list(speeds) == ["read", "decode", "augment", "batch"]
     for speed in speeds.values():
@@ -119,12 +123,59 @@ def test_stages_add_up(data):
     assert list(dict(profiling.measure_stages(on_a_device, seconds=0.1)))[-1] == "device"
 
 
+def test_the_storage_is_read_in_three_ways(data):
+    before = sorted(data.iterdir())
+    found = profiling.measure_storage(str(data / "train"))
+    assert list(found) == ["large files, in a row", "large files, by number", "a small file each"]
+    size = np.load(data / "train.index")["length"].mean()
+    for examples_per_sec, mb_per_sec in found.values():
+        assert mb_per_sec == pytest.approx(examples_per_sec * size / 1e6)
+        assert examples_per_sec > 100
+    assert sorted(data.iterdir()) == before, "the small files are gone"
+
+
+def test_a_damaged_record_is_one_line(data, tmp_path):
+    for file in data.iterdir():
+        shutil.copy(file, tmp_path)
+    (shard, *_) = sorted(tmp_path.glob("train-*.tfrecord"))
+    content = bytearray(shard.read_bytes())
+    content[100] ^= 1
+    shard.write_bytes(content)
+    settings = Settings(
+        train_data=str(tmp_path / "train"), validation_data=str(tmp_path / "validation")
+    )
+    with pytest.raises(UserError, match=f"{shard.name}: record 0 is damaged"):
+        profile.profile(settings, Hyperparameters(image_size=16), seconds=0.2)
+
+
+@pytest.mark.slow
+def test_a_trace_is_written_where_tensorboard_looks(data, tmp_path, capsys):
+    settings = Settings(
+        train_data=str(data / "train"),
+        validation_data=str(data / "validation"),
+        model_dir=tmp_path,
+    )
+    profile.profile(settings, Hyperparameters(image_size=16), seconds=0.2, trace=True)
+    assert f"trace: tensorboard --logdir {tmp_path}" in capsys.readouterr().out
+    (trace,) = tmp_path.glob("plugins/profile/*/*.xplane.pb")
+    content = trace.read_bytes()
+    assert b"DecodeAndCropJpeg" in content, "the input"
+    assert b"Conv2DBackpropFilter" in content, "the step"
+    assert [path.name for path in tmp_path.iterdir()] == ["plugins"]
+
+
 @pytest.mark.slow
 def test_profile_as_a_command_keeps_nothing(data, tmp_path):
     places = [f"--{name}_data={data / name}" for name in ("train", "validation")]
     out = [f"--model_dir={tmp_path / 'current'}", f"--best_model_dir={tmp_path / 'best'}"]
     process = run_program("run.py", "profile", *places, *out, "--image_size", 16, cwd=tmp_path)
-    for line in ("input up to read", "input up to batch", "training step alone", "both"):
+    for line in (
+        "large files, by number",
+        "input up to read",
+        "input up to batch",
+        "training step alone",
+        "both",
+    ):
         assert line in process.stdout
     assert "bottleneck: " in process.stdout
     assert list(tmp_path.iterdir()) == []

@@ -1,6 +1,7 @@
 """run.py, run as a process: the whole way on a small data set, and the wrong turns."""
 
 import csv
+import dataclasses
 import hashlib
 import json
 import math
@@ -19,7 +20,10 @@ import tensorflow as tf
 import yaml
 from conftest import ROOT, convert, copy_project, run_program
 
+from library.errors import UserError
 from library.exporter import global_step_of
+from project import commands, training
+from project.settings import Hyperparameters, Settings
 
 SHORT = ["--train_epochs", 4, "--epochs_between_evals", 2, "--train_batch_size", 16]
 SHORT += ["--image_size", 16]
@@ -81,6 +85,42 @@ def test_evaluation_is_printed_and_written(trained):
     assert metrics["split"] == "test"
     assert set(metrics) >= {"loss", "accuracy", "mean_per_class_accuracy", "top_5_accuracy"}
     assert f"accuracy: {metrics['accuracy']:.6g}\n" in process.stdout
+
+
+def test_data_on_another_file_system_is_streamed(data, tmp_path, capsys):
+    """In this process: what is in TensorFlow's memory file system, no other process sees."""
+    for file in data.iterdir():
+        tf.io.gfile.copy(str(file), f"ram://run/{file.name}")
+    remote = {f"{name}_data": f"ram://run/{name}" for name in ("train", "validation", "test")}
+    folders = {"model_dir": tmp_path / "current", "best_model_dir": tmp_path / "best"}
+    by_id = Settings(**remote, **folders, train_epochs=1)
+    with pytest.raises(UserError, match="ram://run/train: .*set shuffle: stream, or cache"):
+        training.train(by_id, Hyperparameters(image_size=16))
+    assert not (tmp_path / "current").exists()
+    for changed in ({"shuffle": "stream"}, {"cache": "memory", "train_epochs": 2}):
+        settings = dataclasses.replace(by_id, **changed)
+        training.train(settings, Hyperparameters(image_size=16))
+        assert "best model: loss" in capsys.readouterr().out
+    commands.evaluate(settings, Hyperparameters(image_size=16), split="test")
+    assert "accuracy: " in capsys.readouterr().out
+
+
+def test_a_damaged_record_elsewhere_is_one_line(data, tmp_path):
+    (damaged, *_) = sorted(data.glob("train-*.tfrecord"))
+    for file in data.iterdir():
+        content = bytearray(file.read_bytes())
+        content[100] ^= file == damaged
+        with tf.io.gfile.GFile(f"ram://damaged/{file.name}", "wb") as there:
+            there.write(bytes(content))
+    settings = Settings(
+        train_data="ram://damaged/train",
+        validation_data="ram://damaged/validation",
+        model_dir=tmp_path / "current",
+        best_model_dir=tmp_path / "best",
+        shuffle="stream",
+    )
+    with pytest.raises(UserError, match="ram://damaged/train or .*corrupted record at 12"):
+        training.train(settings, Hyperparameters(image_size=16))
 
 
 def test_prediction_and_export_agree(trained, pictures):

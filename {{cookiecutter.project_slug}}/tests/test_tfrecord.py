@@ -17,8 +17,6 @@ from library.tfrecord import (
     DamagedRecordError,
     Reader,
     index_of,
-    read_by_id,
-    read_stream,
     verify,
     write_index,
     write_shard,
@@ -43,13 +41,6 @@ def test_tensorflow_reads_what_is_written(path, tmp_path):
     files = sorted(map(str, tmp_path.glob("*.tfrecord")))
     found = list(tf.data.TFRecordDataset(files).as_numpy_iterator())
     assert found == sum(RECORDS, [])
-
-
-def test_records_are_read_by_id_in_any_order(path):
-    dataset = tf.data.Dataset.from_tensor_slices(np.array([4, 0, 1, 1, 3, 2] * 30))
-    found = list(dataset.apply(read_by_id(Reader(path), 2)).as_numpy_iterator())
-    records = sum(RECORDS, [])
-    assert found == [records[i] for i in [4, 0, 1, 1, 3, 2]] * 30
 
 
 def npy(array: np.ndarray) -> bytes:
@@ -147,7 +138,7 @@ def test_a_damaged_record_is_named(path, tmp_path):
 @pytest.mark.parametrize(
     ("suffix", "change", "message"),
     [
-        (".json", remove, "some.json: No such file"),
+        (".json", remove, "some.json: there is no such file"),
         (".json", lambda file: file.write_text("{}"), "some.json: not the card of a data set"),
         (
             "-00000-of-00002.tfrecord",
@@ -185,60 +176,6 @@ def test_a_card_of_another_version_is_refused(path, tmp_path):
     (tmp_path / "some.json").write_text(json.dumps(card | {"format_version": 7}))
     with pytest.raises(UserError, match="format_version 7, but this program reads 1"):
         Card.load(tmp_path / "some.json")
-
-
-# ---- streams -----------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def many(tmp_path) -> str:
-    """A data set of 40 records in 5 shards, each record its number."""
-    written = [
-        write_shard(
-            tmp_path / f"many-{shard:05}-of-00005.tfrecord",
-            [f"{record:03}".encode() for record in range(8 * shard, 8 * shard + 8)],
-        )
-        for shard in range(5)
-    ]
-    write_index(tmp_path / "many.index", [rows for _, rows in written])
-    Card(["x"], {"x": 40}, [shard for shard, _ in written], {}).save(tmp_path / "many.json")
-    return str(tmp_path / "many")
-
-
-def stream(path: str, count: int, **options) -> list[int]:
-    dataset = read_stream(path, 3, buffer_mb=1e-4, **options).take(count)
-    return [int(record) for record in dataset.as_numpy_iterator()]
-
-
-def test_a_stream_has_every_record_once_an_epoch_in_another_order(many):
-    found = np.array(stream(many, 120)).reshape(3, 40)
-    assert (np.sort(found) == np.arange(40)).all()
-    assert len({tuple(epoch) for epoch in found}) == 3
-    assert stream(many, 120) == found.ravel().tolist()
-
-
-@pytest.mark.parametrize("start", [1, 8, 20, 39, 40, 65])
-def test_a_stream_that_starts_in_the_middle_has_what_is_missing(many, start):
-    """As many records as the epoch has left, none twice; then whole epochs."""
-    left = 40 - start % 40
-    found = stream(many, left + 40, start=start)
-    assert len(set(found[:left])) == left
-    assert sorted(found[left:]) == list(range(40))
-
-
-def test_a_stream_leaves_whole_shards_unread(many, tmp_path):
-    """After three of five shards, two are enough: the others may be gone but for their size."""
-    found = stream(many, 16, start=24)
-    shards = {record // 8 for record in found}
-    assert len(shards) == 2
-    for shard in set(range(5)) - shards:
-        file = tmp_path / f"many-{shard:05}-of-00005.tfrecord"
-        file.write_bytes(bytes(file.stat().st_size))
-    assert stream(many, 16, start=24) == found
-    with pytest.raises(tf.errors.DataLossError):
-        stream(many, 40)
-    with pytest.raises(DamagedRecordError, match="record 0 is damaged"):
-        verify(many)
 
 
 def test_a_whole_data_set_is_verified(path):

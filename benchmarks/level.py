@@ -1,0 +1,65 @@
+"""Resident memory of the input, over an hour and with the data: python benchmarks/level.py
+
+    python benchmarks/level.py [MINUTES]
+
+Batches are drawn from one data set, and then from one ten times as large, for MINUTES (60) in all,
+each in a process of its own. Shown are the memory at the first and the last moment that counts, and
+the slope of the line through all of them; its error is of the order of what it would be by chance.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+from common import make_data_set
+
+PICTURES, EVERY_SECONDS = 600, 5
+WARM_UP = 0.1
+"""Share of the time that does not count: buffers are filled, and the allocator has its arenas."""
+
+
+def draw(path: str, seconds: float) -> None:
+    """Draw batches for so long; print when and how much memory there was, as JSON."""
+    from project.input_fn import train_input
+    from project.settings import Hyperparameters, Settings
+
+    settings = Settings(train_data=path, train_batch_size=64)
+    hyperparameters = Hyperparameters(image_size=224, min_crop_area=0.08)
+    points, batches, begin = [], 0, time.monotonic()
+    for _ in train_input(settings, hyperparameters, 0):
+        batches += 1
+        now = time.monotonic() - begin
+        if now > seconds:
+            break
+        if now > len(points) * EVERY_SECONDS:
+            points.append((now, psutil.Process().memory_info().rss / 2**20))
+    print(json.dumps({"batches": batches, "points": points}))
+
+
+def main() -> None:
+    minutes = float(sys.argv[1]) if sys.argv[1:] else 60
+    with tempfile.TemporaryDirectory() as folder:
+        for copies in (1, 10):
+            path = Path(folder) / f"times{copies}"
+            card = make_data_set(path, PICTURES, copies)
+            words = [sys.executable, __file__, "draw", str(path), str(60 * minutes / 2)]
+            found = json.loads(subprocess.run(words, check=True, stdout=subprocess.PIPE).stdout)
+            points = np.array(found["points"])
+            hours, mb = points[int(WARM_UP * len(points)) :].T / [[3600], [1]]
+            (slope, _), covariance = np.polyfit(hours, mb, 1, cov=True)
+            print(
+                f"{card.num_examples:,} pictures, {64 * found['batches']:,} drawn in "
+                f"{points[-1, 0] / 60:.0f} minutes: {mb[0]:,.0f} MB resident at first, "
+                f"{mb[-1]:,.0f} at last, at most {mb.max():,.0f}; slope {slope:+.1f} MB an hour, "
+                f"standard error {covariance[0, 0] ** 0.5:.1f}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    draw(sys.argv[2], float(sys.argv[3])) if sys.argv[1:2] == ["draw"] else main()

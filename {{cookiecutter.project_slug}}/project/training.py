@@ -1,0 +1,236 @@
+"""The command train: all of a run, or only a few examples by heart."""
+
+import contextlib
+import dataclasses
+import json
+import math
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import tensorflow as tf
+
+from library import run_record
+from library.errors import RunError, UserError
+from library.estimator import EvalSpec, TrainSpec, train_and_evaluate
+from library.exporter import BestCheckpointExporter, global_step_of, read_best
+from library.files import check_folder, remove_leftovers, replacing
+from library.hooks import (
+    CheckpointHook,
+    EarlyStopHook,
+    GracefulStopHook,
+    ProgressHook,
+    StopAtLossHook,
+)
+from library.model_card import FILE as MODEL_FILE
+from library.model_card import ModelCard
+from project.input_fn import (
+    evaluation_input,
+    keys_of_batch,
+    num_train_examples,
+    overfit_input,
+    train_input,
+    train_records,
+)
+from project.sessions import (
+    DivergedError,
+    estimator_of,
+    told_in_a_line,
+    training_data,
+    without_missing_device,
+)
+from project.settings import Hyperparameters, Settings
+
+OVERFIT_LOSS, OVERFIT_STEPS = 1e-3, 1000
+"""A cross entropy as good as zero, and the steps in which a model that can learn is there."""
+
+
+def train(settings: Settings, hyperparameters: Hyperparameters) -> None:
+    """Train for `train_epochs` in all, evaluate every `epochs_between_evals`, keep the best."""
+    card = training_data(settings)
+    model = ModelCard.of(card.classes, hyperparameters)
+    if settings.overfit:
+        _overfit(settings, hyperparameters, model, card.num_examples)
+        return
+    latest, step = _last_checkpoint(settings, model)
+    batch_size, n = settings.train_batch_size, num_train_examples(settings, card)
+    examples = run_record.examples_before(settings.model_dir, step, batch_size)
+    steps = max(1, step + max(0, int(settings.train_epochs * n) - examples) // batch_size)
+    every = math.ceil(settings.epochs_between_evals * n / batch_size)
+
+    exporter = BestCheckpointExporter(
+        settings.best_model_dir,
+        keep=settings.keep_best_max,
+        assets=[settings.model_dir / MODEL_FILE],
+    )
+    early_stop = EarlyStopHook(exporter, settings.early_stopping_evals or math.inf)
+    due = step and (step % every == 0 or step >= steps)  # for an evaluation
+    evaluated = not due or exporter.evaluated_step == step
+    if evaluated and step >= steps:
+        print(f"already trained to step {step} of {steps}; a larger train_epochs goes on")
+        return
+    if evaluated and early_stop.due:
+        print(f"already stopped early at step {step}; a larger early_stopping_evals goes on")
+        return
+    train_records(settings, 0)  # opened, or brought to a cache, before anything is written
+    for change in _record_start(settings, hyperparameters, step, examples):
+        print(f"changed since the last start: {change}")
+    model.save(settings.model_dir)
+    for folder in (settings.model_dir, settings.best_model_dir):
+        remove_leftovers(folder)
+
+    gpus = len(tf.config.list_physical_devices("GPU"))
+    if gpus and settings.deterministic:
+        tf.config.experimental.enable_op_determinism()
+    settings = without_missing_device(settings)
+    print(
+        f"training from step {step} to {steps} on {f'{gpus} GPU' if gpus else 'the CPU'}: "
+        f"{n} examples an epoch"
+    )
+    offset = examples - step * batch_size
+    save = CheckpointHook(settings.model_dir, every)
+    progress = ProgressHook(
+        "batch_loss",
+        save,
+        every=settings.log_steps,
+        steps=steps,
+        batch_size=batch_size,
+        examples=n,
+        offset=offset,
+        summary_dir=settings.model_dir,
+    )
+    stop = GracefulStopHook(settings.model_dir, max_time=settings.max_time)
+    schedule = {"train_batch_size": batch_size, "num_examples": n, "examples_offset": offset}
+    estimator = estimator_of(settings, hyperparameters, model, **schedule)
+    config = estimator.config
+    workers = {
+        "num_workers": config.num_worker_replicas or 1,
+        "worker": config.global_id_in_cluster or 0,
+    }
+    train_spec = TrainSpec(
+        lambda: train_input(settings, hyperparameters, examples, **workers),
+        max_steps=steps,
+        hooks=[progress, *[save] * config.is_chief, stop, early_stop],
+    )
+    eval_spec = EvalSpec(
+        lambda: evaluation_input(settings.validation_data, settings, hyperparameters),
+        steps=None,  # all of the data set
+        start_delay_secs=0,
+        throttle_secs=0,  # after every checkpoint
+        hooks=[stop.in_evaluation],
+        exporters=exporter,
+    )
+    with (
+        _divergence_on_file(settings, step, examples),
+        told_in_a_line(settings, settings.train_data, settings.validation_data),
+    ):
+        if not evaluated:  # the last start ended between this checkpoint and its evaluation
+            metrics = estimator.evaluate(eval_spec.input_fn, checkpoint_path=latest)
+            exporter.export(estimator, "", latest, metrics, is_the_final_export=False)
+        if step < steps and not early_stop.due:
+            train_and_evaluate(estimator, train_spec, eval_spec)
+    if early_stop.due:
+        print(f"stopped early: {settings.early_stopping_evals} evaluations without a better loss")
+    best = read_best(settings.best_model_dir)
+    if best:
+        where = f"step {best['step']}, in {settings.best_model_dir}"
+        print(f"best model: {best['metric']} {best['value']:.4f} at {where}")
+
+
+def _overfit(
+    settings: Settings, hyperparameters: Hyperparameters, model: ModelCard, num_examples: int
+) -> None:
+    """Learn a few fixed examples by heart, without all that is there to prevent it.
+
+    Raises:
+        RunError: the loss does not come down to OVERFIT_LOSS.
+    """
+    if settings.overfit > num_examples:
+        raise UserError(
+            f"overfit: {settings.overfit} is more than the {num_examples} examples of "
+            f"{settings.train_data}"
+        )
+    free = {"dropout_rate": 0.0, "l2_regularization": 0.0, "xentropy_label_smoothing": 0.0}
+    constant = {"learning_rate_schedule": "constant", "warmup_epochs": 0.0}
+    hyperparameters = dataclasses.replace(hyperparameters, **free, **constant)
+    batches = math.ceil(settings.overfit / settings.train_batch_size)
+    learnt = StopAtLossHook("batch_loss", bound=OVERFIT_LOSS, steps=batches)
+    schedule = {"train_batch_size": settings.train_batch_size, "num_examples": settings.overfit}
+    print(f"overfit: {settings.overfit} examples, at most {OVERFIT_STEPS} steps; nothing is kept")
+    with tempfile.TemporaryDirectory() as folder:
+        settings = dataclasses.replace(settings, model_dir=Path(folder))
+        estimator = estimator_of(settings, hyperparameters, model, **schedule, examples_offset=0)
+        with told_in_a_line(settings, settings.train_data):
+            estimator.train(
+                lambda: overfit_input(settings, hyperparameters),
+                hooks=[learnt],
+                max_steps=OVERFIT_STEPS,
+            )
+    if not learnt.reached:
+        raise RunError(
+            f"overfit: the loss is still {learnt.loss:.4f} after {learnt.step} steps: this model "
+            "cannot learn these examples, whatever the data; look at the network, the loss, the "
+            "labels and the learning_rate"
+        )
+    print(f"overfit: the model can learn: loss {learnt.loss:.4f} after {learnt.step} steps")
+
+
+@contextlib.contextmanager
+def _divergence_on_file(settings: Settings, step: int, examples: int) -> Iterator[None]:
+    """Write what is known of a divergence to model_dir.
+
+    Args:
+        settings: of the run.
+        step: at which the session began.
+        examples: that the run had seen then.
+    """
+    try:
+        yield
+    except DivergedError as error:
+        keys = keys_of_batch(settings, examples, error.found["step"] - step)
+        file = settings.model_dir / "divergence.json"
+        with replacing(file) as temporary:
+            text = json.dumps({**error.found, "keys": keys}, indent=2)
+            temporary.write_text(text + "\n", encoding="utf-8")
+        raise RunError(
+            f"{error}. {file} names the examples and the gradients; the last checkpoint is good"
+        ) from error
+
+
+def _last_checkpoint(settings: Settings, model: ModelCard) -> tuple[str | None, int]:
+    """The checkpoint to go on from, and its step: it has to fit the model."""
+    for name in ("model_dir", "best_model_dir"):
+        check_folder(name, getattr(settings, name))
+    latest = tf.train.latest_checkpoint(str(settings.model_dir))
+    records = run_record.load(settings.model_dir) if latest else []
+    last = [record["settings"] for record in records[-1:]]
+    places = [dataclasses.asdict(settings), *last]  # as seen from model_dir: both may be moved
+    places = [os.path.relpath(one["best_model_dir"], one["model_dir"]) for one in places]
+    if (not last or places[0] != places[1]) and read_best(settings.best_model_dir):
+        reason = f"that of {settings.model_dir} is {places[1]}" if last else "this run is new"
+        raise UserError(
+            f"best_model_dir: {settings.best_model_dir} holds the best model of another run, since "
+            f"{reason}: take another folder, or delete it"
+        )
+    if not latest:
+        return None, 0
+    model.must_equal(ModelCard.load(settings.model_dir), settings.model_dir)
+    return latest, global_step_of(latest)
+
+
+def _record_start(
+    settings: Settings, hyperparameters: Hyperparameters, step: int, examples: int
+) -> list[str]:
+    """Append to run.yaml; return what has changed since the last start."""
+    record = run_record.describe(
+        start={"step": step, "examples": examples},
+        settings=dataclasses.asdict(settings),
+        hyperparameters=dataclasses.asdict(hyperparameters),
+        cards={
+            name: f"{getattr(settings, name)}.json" for name in ("train_data", "validation_data")
+        },
+        devices=[device.name for device in tf.config.list_physical_devices()],
+        root=Path(__file__).parent.parent,
+    )
+    return run_record.append(settings.model_dir, record)
