@@ -8,7 +8,7 @@ PROJECT = build/my-tensorflow-project
 export PYTHONDONTWRITEBYTECODE = 1
 export RUFF_NO_CACHE = true
 
-.PHONY: demo test matrix lint benchmark
+.PHONY: demo test matrix lint benchmark peers
 
 demo: $(VENV)/installed  ## from nothing to a trained, evaluated, exported classifier
 	$(BIN)/cookiecutter --no-input --default-config --overwrite-if-exists --output-dir build .
@@ -26,6 +26,11 @@ benchmark: $(VENV)/installed  ## what takes time, as ratios
 	$(BIN)/python benchmarks/order.py
 	$(BIN)/python benchmarks/reading.py
 	$(BIN)/python benchmarks/memory.py
+	$(BIN)/python benchmarks/steps.py
+	$(BIN)/python benchmarks/level.py
+
+peers: $(VENV)/installed  ## limits, other systems and ours on the same pictures
+	$(BIN)/python benchmarks/peers.py
 
 lint: $(VENV)/installed  ## the linter
 	$(BIN)/ruff check

@@ -1,10 +1,14 @@
 """What the benchmarks share: pictures like photos, data sets of them, and pairs run in turns."""
 
+import importlib.metadata
 import io
+import os
+import platform
+import re
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,27 +24,30 @@ from library.tfrecord import Card, write_index, write_shard  # noqa: E402
 WIDTH, HEIGHT, QUALITY = 500, 375, 90
 
 
-def photo(seed: int) -> bytes:
-    """A JPEG of 500 x 375 pixels and about 90 KB: shapes of every size, and some noise."""
+def photo(seed: int, width: int = WIDTH, height: int = HEIGHT) -> bytes:
+    """A JPEG of about 0.45 byte a pixel: shapes of every size, and some noise."""
     random = np.random.default_rng(seed)
-    pixels = np.zeros([HEIGHT, WIDTH, 3])
+    pixels = np.zeros([height, width, 3])
     for cells in (4, 16, 64, 256):
-        grid = random.integers(0, 256, [cells * HEIGHT // WIDTH, cells, 3], np.uint8)
-        layer = Image.fromarray(grid).resize((WIDTH, HEIGHT), Image.Resampling.BICUBIC)
+        grid = random.integers(0, 256, [cells * height // width, cells, 3], np.uint8)
+        layer = Image.fromarray(grid).resize((width, height), Image.Resampling.BICUBIC)
         pixels += (np.asarray(layer) - 128.0) * 1.2 / np.log2(cells)
-    pixels = 128 + pixels + random.normal(0, 6, pixels.shape)
+    pixels = 128 + pixels + random.normal(0, 11, pixels.shape)
     buffer = io.BytesIO()
     Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8)).save(buffer, "JPEG", quality=QUALITY)
     return buffer.getvalue()
 
 
-def make_data_set(path: Path, pictures: int, copies: int = 1, per_shard: int = 1000) -> Card:
-    """Write a data set of two classes: so many different photos, each so many times."""
-    records = [
-        to_example(Jpeg(photo(seed), HEIGHT, WIDTH), seed % 2, "ab"[seed % 2], f"{seed}.jpg")
-        for seed in range(pictures)
-    ]
-    total = pictures * copies
+def make_data_set(
+    path: Path, jpegs: Sequence[bytes], copies: int = 1, per_shard: int = 1000
+) -> Card:
+    """Write a data set of two classes: these pictures, each so many times."""
+    records = []
+    for number, jpeg in enumerate(jpegs):
+        width, height = Image.open(io.BytesIO(jpeg)).size
+        picture, label = Jpeg(jpeg, height, width), number % 2
+        records.append(to_example(picture, label, "ab"[label], f"{number}.jpg"))
+    pictures, total = len(jpegs), len(jpegs) * copies
     begins = range(0, total, per_shard)
     written = [
         write_shard(
@@ -54,6 +61,15 @@ def make_data_set(path: Path, pictures: int, copies: int = 1, per_shard: int = 1
     card = Card(list(classes), classes, [shard for shard, _ in written], {})
     card.save(path.with_name(f"{path.name}.json"))
     return card
+
+
+def system_name() -> str:
+    """The processor, its cores, and TensorFlow's version: what a figure depends on."""
+    info = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+    name = re.search(r"model name\s*: (.*)", info)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    version = importlib.metadata.version("tensorflow")
+    return f"{cores} cores of {name[1] if name else platform.processor()}, TensorFlow {version}"
 
 
 def in_turns(rounds: int, **runs: Callable[[], object]) -> dict[str, tuple[float, float]]:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import psutil
-from common import make_data_set
+from common import make_data_set, photo
 
 PICTURES, EVERY_SECONDS = 600, 5
 WARM_UP = 0.1
@@ -43,10 +43,11 @@ def draw(path: str, seconds: float) -> None:
 
 def main() -> None:
     minutes = float(sys.argv[1]) if sys.argv[1:] else 60
+    photos = [photo(seed) for seed in range(PICTURES)]
     with tempfile.TemporaryDirectory() as folder:
         for copies in (1, 10):
             path = Path(folder) / f"times{copies}"
-            card = make_data_set(path, PICTURES, copies)
+            card = make_data_set(path, photos, copies)
             words = [sys.executable, __file__, "draw", str(path), str(60 * minutes / 2)]
             found = json.loads(subprocess.run(words, check=True, stdout=subprocess.PIPE).stdout)
             points = np.array(found["points"])

@@ -10,7 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from common import PROJECT, make_data_set
+from common import PROJECT, make_data_set, photo
 
 BYTES, PICTURES, LIMIT_GB = 4 * 2**30, 1000, 2.0
 
@@ -18,8 +18,9 @@ BYTES, PICTURES, LIMIT_GB = 4 * 2**30, 1000, 2.0
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder)
-        size = sum(shard.bytes for shard in make_data_set(data / "validation", PICTURES).shards)
-        card = make_data_set(data / "train", PICTURES, copies=-(-BYTES // size))
+        photos = [photo(seed) for seed in range(PICTURES)]
+        size = sum(shard.bytes for shard in make_data_set(data / "validation", photos).shards)
+        card = make_data_set(data / "train", photos, copies=-(-BYTES // size))
         total = sum(shard.bytes for shard in card.shards)
         print(f"{card.num_examples:,} pictures, {total / 2**30:.2f} GB", flush=True)
         words = ["--train_data", data / "train", "--validation_data", data / "validation"]

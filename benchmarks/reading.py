@@ -8,7 +8,7 @@ import functools
 import tempfile
 from pathlib import Path
 
-from common import in_turns, make_data_set
+from common import in_turns, make_data_set, photo
 
 import tensorflow as tf  # isort: skip  after library, which chooses its Keras
 from library import images
@@ -40,7 +40,8 @@ def drain(dataset: tf.data.Dataset) -> None:
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "photos"
-        card = make_data_set(path, PICTURES, per_shard=200)
+        photos = [photo(seed) for seed in range(PICTURES)]
+        card = make_data_set(path, photos, per_shard=200)
         print(f"{PICTURES} JPEGs, {sum(s.bytes for s in card.shards) / PICTURES / 1e3:.0f} KB each")
         files = tf.data.Dataset.from_tensor_slices([str(file) for file in card.files(path)])
         streams = files.interleave(

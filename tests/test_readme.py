@@ -1,6 +1,8 @@
 """The READMEs name only what is there."""
 
 import re
+import subprocess
+import sys
 
 import pytest
 from conftest import TEMPLATE
@@ -34,3 +36,35 @@ def test_every_flag_that_is_named_exists(readme, render):
     for flag in set(re.findall(r"--(\w+)", readme.read_text())) - {"file", "logdir"}:
         name = flag.removeprefix("no-")
         assert re.search(rf"\b{name}\b", known), flag
+
+
+def test_the_sources_of_the_readme_give_examples(render):
+    """Its lines are run as they stand, on the demo's pictures."""
+    project = render()
+    text = (project / "README.md").read_text().split("## Where examples come from")[1]
+    (lines,) = re.findall(r"```python\n(.*?)```", text.split("\n## ")[0], re.DOTALL)
+    code = f"""
+import subprocess, sys
+import h5py
+from library import sample_data
+sample_data.make("photos", per_class=dict(train=4, test=1))
+words = "--dataset_dir photos/train --tfrecord_filename train --tfrecord_dir data".split()
+subprocess.run([sys.executable, "convert_dataset.py", *words], check=True)
+h5py.File("photos/train.h5", "w")["images"] = [[1, 2], [3, 4]]
+{lines}
+for source in (records, streamed, pictures, arrays, made):
+    for key, content in source.take(3):
+        print(key.dtype.name, content.dtype.name, content.shape)
+"""
+    process = subprocess.run(
+        [sys.executable, "-c", code], cwd=project, capture_output=True, text=True
+    )
+    assert process.returncode == 0, process.stderr
+    found = process.stdout.splitlines()[-15::3]
+    assert found == [
+        "int64 string ()",
+        "int64 string ()",
+        "string string ()",
+        "int64 int64 (2,)",
+        "int64 uint8 (64, 64, 3)",
+    ]

@@ -23,7 +23,9 @@ def test_the_linter_finds_nothing(render, command):
 
 
 def test_its_own_tests_pass(render):
-    assert " passed" in python("-m", "pytest", "-p", "no:cacheprovider", cwd=render())
+    assert " passed" in python(
+        "-m", "pytest", "-p", "no:cacheprovider", "-n", "logical", cwd=render()
+    )
 
 
 def test_the_demo_reaches_its_target_and_is_quick_when_called_again(render):

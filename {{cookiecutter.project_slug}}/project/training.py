@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from library import run_record
 from library.errors import RunError, UserError
-from library.estimator import EvalSpec, TrainSpec, train_and_evaluate
+from library.estimator import EvalSpec, RunConfig, TrainSpec, train_and_evaluate
 from library.exporter import BestCheckpointExporter, global_step_of, read_best
 from library.files import check_folder, remove_leftovers, replacing
 from library.hooks import (
@@ -46,6 +46,25 @@ OVERFIT_LOSS, OVERFIT_STEPS = 1e-3, 1000
 """A cross entropy as good as zero, and the steps in which a model that can learn is there."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """Where a run stands, and how far it goes."""
+
+    checkpoint: str | None  # the latest one
+    step: int  # of it
+    examples: int  # that the run has seen by then
+    epoch_examples: int
+    steps: int  # at which the run ends
+    steps_between_evals: int
+
+    @property
+    def evaluation_due(self) -> bool:
+        """Whether the latest checkpoint is one that an evaluation comes after."""
+        return self.step > 0 and (
+            self.step % self.steps_between_evals == 0 or self.step >= self.steps
+        )
+
+
 def train(settings: Settings, hyperparameters: Hyperparameters) -> None:
     """Train for `train_epochs` in all, evaluate every `epochs_between_evals`, keep the best."""
     card = training_data(settings)
@@ -53,20 +72,15 @@ def train(settings: Settings, hyperparameters: Hyperparameters) -> None:
     if settings.overfit:
         _overfit(settings, hyperparameters, model, card.num_examples)
         return
-    latest, step = _last_checkpoint(settings, model)
-    batch_size, n = settings.train_batch_size, num_train_examples(settings, card)
-    examples = run_record.examples_before(settings.model_dir, step, batch_size)
-    steps = max(1, step + max(0, int(settings.train_epochs * n) - examples) // batch_size)
-    every = math.ceil(settings.epochs_between_evals * n / batch_size)
-
+    plan = _plan(settings, model, num_train_examples(settings, card))
+    step, steps = plan.step, plan.steps
     exporter = BestCheckpointExporter(
         settings.best_model_dir,
         keep=settings.keep_best_max,
         assets=[settings.model_dir / MODEL_FILE],
     )
     early_stop = EarlyStopHook(exporter, settings.early_stopping_evals or math.inf)
-    due = step and (step % every == 0 or step >= steps)  # for an evaluation
-    evaluated = not due or exporter.evaluated_step == step
+    evaluated = not plan.evaluation_due or exporter.evaluated_step == step
     if evaluated and step >= steps:
         print(f"already trained to step {step} of {steps}; a larger train_epochs goes on")
         return
@@ -74,7 +88,7 @@ def train(settings: Settings, hyperparameters: Hyperparameters) -> None:
         print(f"already stopped early at step {step}; a larger early_stopping_evals goes on")
         return
     train_records(settings, 0)  # opened, or brought to a cache, before anything is written
-    for change in _record_start(settings, hyperparameters, step, examples):
+    for change in _record_start(settings, hyperparameters, plan):
         print(f"changed since the last start: {change}")
     model.save(settings.model_dir)
     for folder in (settings.model_dir, settings.best_model_dir):
@@ -86,31 +100,78 @@ def train(settings: Settings, hyperparameters: Hyperparameters) -> None:
     settings = without_missing_device(settings)
     print(
         f"training from step {step} to {steps} on {f'{gpus} GPU' if gpus else 'the CPU'}: "
-        f"{n} examples an epoch"
+        f"{plan.epoch_examples} examples an epoch"
     )
-    offset = examples - step * batch_size
-    save = CheckpointHook(settings.model_dir, every)
+    schedule = {
+        "train_batch_size": settings.train_batch_size,
+        "num_examples": plan.epoch_examples,
+        "examples_offset": plan.examples - step * settings.train_batch_size,
+    }
+    estimator = estimator_of(settings, hyperparameters, model, **schedule)
+    train_spec, eval_spec = _specs(
+        settings, hyperparameters, plan, estimator.config, exporter, early_stop
+    )
+    with (
+        _divergence_on_file(settings, plan),
+        told_in_a_line(settings, settings.train_data, settings.validation_data),
+    ):
+        if not evaluated:  # the last start ended between this checkpoint and its evaluation
+            metrics = estimator.evaluate(eval_spec.input_fn, checkpoint_path=plan.checkpoint)
+            exporter.export(estimator, "", plan.checkpoint, metrics, is_the_final_export=False)
+        if step < steps and not early_stop.due:
+            train_and_evaluate(estimator, train_spec, eval_spec)
+    if early_stop.due:
+        print(f"stopped early: {settings.early_stopping_evals} evaluations without a better loss")
+    best = read_best(settings.best_model_dir)
+    if best:
+        where = f"step {best['step']}, in {settings.best_model_dir}"
+        print(f"best model: {best['metric']} {best['value']:.4f} at {where}")
+
+
+def _plan(settings: Settings, model: ModelCard, epoch_examples: int) -> Plan:
+    """What is left of a run, in steps of its present batch size."""
+    checkpoint, step = _last_checkpoint(settings, model)
+    batch_size = settings.train_batch_size
+    examples = run_record.examples_before(settings.model_dir, step, batch_size)
+    left = max(0, int(settings.train_epochs * epoch_examples) - examples)
+    return Plan(
+        checkpoint=checkpoint,
+        step=step,
+        examples=examples,
+        epoch_examples=epoch_examples,
+        steps=max(1, step + left // batch_size),
+        steps_between_evals=math.ceil(settings.epochs_between_evals * epoch_examples / batch_size),
+    )
+
+
+def _specs(
+    settings: Settings,
+    hyperparameters: Hyperparameters,
+    plan: Plan,
+    config: RunConfig,
+    exporter: BestCheckpointExporter,
+    early_stop: EarlyStopHook,
+) -> tuple[TrainSpec, EvalSpec]:
+    """What is trained on and evaluated, and what happens beside the steps."""
+    save = CheckpointHook(settings.model_dir, plan.steps_between_evals)
+    stop = GracefulStopHook(settings.model_dir, max_time=settings.max_time)
     progress = ProgressHook(
         "batch_loss",
         save,
         every=settings.log_steps,
-        steps=steps,
-        batch_size=batch_size,
-        examples=n,
-        offset=offset,
+        steps=plan.steps,
+        batch_size=settings.train_batch_size,
+        examples=plan.epoch_examples,
+        offset=plan.examples - plan.step * settings.train_batch_size,
         summary_dir=settings.model_dir,
     )
-    stop = GracefulStopHook(settings.model_dir, max_time=settings.max_time)
-    schedule = {"train_batch_size": batch_size, "num_examples": n, "examples_offset": offset}
-    estimator = estimator_of(settings, hyperparameters, model, **schedule)
-    config = estimator.config
     workers = {
         "num_workers": config.num_worker_replicas or 1,
         "worker": config.global_id_in_cluster or 0,
     }
     train_spec = TrainSpec(
-        lambda: train_input(settings, hyperparameters, examples, **workers),
-        max_steps=steps,
+        lambda: train_input(settings, hyperparameters, plan.examples, **workers),
+        max_steps=plan.steps,
         hooks=[progress, *[save] * config.is_chief, stop, early_stop],
     )
     eval_spec = EvalSpec(
@@ -121,21 +182,7 @@ def train(settings: Settings, hyperparameters: Hyperparameters) -> None:
         hooks=[stop.in_evaluation],
         exporters=exporter,
     )
-    with (
-        _divergence_on_file(settings, step, examples),
-        told_in_a_line(settings, settings.train_data, settings.validation_data),
-    ):
-        if not evaluated:  # the last start ended between this checkpoint and its evaluation
-            metrics = estimator.evaluate(eval_spec.input_fn, checkpoint_path=latest)
-            exporter.export(estimator, "", latest, metrics, is_the_final_export=False)
-        if step < steps and not early_stop.due:
-            train_and_evaluate(estimator, train_spec, eval_spec)
-    if early_stop.due:
-        print(f"stopped early: {settings.early_stopping_evals} evaluations without a better loss")
-    best = read_best(settings.best_model_dir)
-    if best:
-        where = f"step {best['step']}, in {settings.best_model_dir}"
-        print(f"best model: {best['metric']} {best['value']:.4f} at {where}")
+    return train_spec, eval_spec
 
 
 def _overfit(
@@ -177,18 +224,12 @@ def _overfit(
 
 
 @contextlib.contextmanager
-def _divergence_on_file(settings: Settings, step: int, examples: int) -> Iterator[None]:
-    """Write what is known of a divergence to model_dir.
-
-    Args:
-        settings: of the run.
-        step: at which the session began.
-        examples: that the run had seen then.
-    """
+def _divergence_on_file(settings: Settings, plan: Plan) -> Iterator[None]:
+    """Write what is known of a divergence to model_dir."""
     try:
         yield
     except DivergedError as error:
-        keys = keys_of_batch(settings, examples, error.found["step"] - step)
+        keys = keys_of_batch(settings, plan.examples, error.found["step"] - plan.step)
         file = settings.model_dir / "divergence.json"
         with replacing(file) as temporary:
             text = json.dumps({**error.found, "keys": keys}, indent=2)
@@ -219,12 +260,10 @@ def _last_checkpoint(settings: Settings, model: ModelCard) -> tuple[str | None, 
     return latest, global_step_of(latest)
 
 
-def _record_start(
-    settings: Settings, hyperparameters: Hyperparameters, step: int, examples: int
-) -> list[str]:
+def _record_start(settings: Settings, hyperparameters: Hyperparameters, plan: Plan) -> list[str]:
     """Append to run.yaml; return what has changed since the last start."""
     record = run_record.describe(
-        start={"step": step, "examples": examples},
+        start={"step": plan.step, "examples": plan.examples},
         settings=dataclasses.asdict(settings),
         hyperparameters=dataclasses.asdict(hyperparameters),
         cards={

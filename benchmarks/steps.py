@@ -1,0 +1,232 @@
+"""Training steps of the shipped network, against Keras 3: python benchmarks/steps.py
+
+    python benchmarks/steps.py [--rounds 5] [--image_size 28] [--batch_size 32]
+
+The same network, loss, optimizer and batches from memory: our Estimator with the hooks of run.py,
+and Keras' `fit` with one step a call and with many, with XLA and without. Each runs in a process of
+its own, in turns; printed are medians of steps/s. What the timing of the steps costs is too little
+to be seen so: for that, it is turned on and off in one process.
+"""
+
+import argparse
+import contextlib
+import io
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from common import system_name
+
+WARM_UP_STEPS, SECONDS, MANY, CLASSES, EXAMPLES = 100, 8, 50, 10, 2048
+WINDOW, WINDOWS = 20, 20
+Options = SimpleNamespace
+
+
+def batches(options: Options) -> Any:
+    """Of noise, from memory."""
+    import tensorflow as tf
+
+    random, size = np.random.default_rng(0), options.image_size
+    images = random.uniform(0, 255, [EXAMPLES, size, size, 3]).astype(np.float32)
+    labels = random.integers(0, CLASSES, EXAMPLES)
+    examples = tf.data.Dataset.from_tensor_slices(({"image": images}, labels)).repeat()
+    return examples.batch(options.batch_size, drop_remainder=True).prefetch(2)
+
+
+class Clock:
+    """Steps in a second, from the end of the warm-up."""
+
+    def __init__(self) -> None:
+        from library.profiling import Meter
+
+        self.meter, self.step = Meter(1, seconds=SECONDS), 0
+
+    def at(self, step: int) -> bool:
+        """Whether to go on."""
+        if step < WARM_UP_STEPS:
+            return True
+        passed, self.step = step - max(self.step, WARM_UP_STEPS), step
+        going_on = True
+        for _ in range(passed):
+            going_on = self.meter.count()
+        return going_on
+
+    @property
+    def steps_per_sec(self) -> float:
+        return self.meter.speed.examples_per_sec
+
+
+def estimator(options: Options) -> float:
+    clock = Clock()
+    _estimator(options, lambda step: clock.at(step))
+    return clock.steps_per_sec
+
+
+def timing_cost(options: Options) -> float:
+    """The share of a step's time that its timing takes, by windows of steps with and without."""
+    ends: list[float] = []
+
+    def at(step: int) -> bool:
+        if step % WINDOW == 0:
+            ends.append(time.perf_counter())
+        return len(ends) < 2 * WINDOWS + 2
+
+    _estimator(options, at, timed_every_other=WINDOW)
+    windows = np.diff(ends)[1:]  # the first one is a warm-up
+    return float(np.median(windows[::2] / windows[1::2]) - 1)
+
+
+def _estimator(
+    options: Options, going_on_at: Callable[[int], bool], timed_every_other: int = 0
+) -> None:
+    """Train as run.py does until it may not go on."""
+    import tensorflow as tf
+    from library.hooks import CheckpointHook, GracefulStopHook, ProgressHook
+    from library.model_card import ModelCard
+    from project.sessions import estimator_of
+    from project.settings import Hyperparameters, Settings
+
+    class EndHook(tf.compat.v1.train.SessionRunHook):
+        steps = 0
+
+        def after_run(self, run_context: Any, run_values: Any) -> None:
+            self.steps += 1
+            if not going_on_at(self.steps):
+                run_context.request_stop()
+
+    class SometimesProgressHook(ProgressHook):
+        @property
+        def left_out(self) -> bool:
+            return bool(timed_every_other) and self.step // timed_every_other % 2 == 0
+
+        def before_run(self, run_context: Any) -> Any:
+            return None if self.left_out else super().before_run(run_context)
+
+        def after_run(self, run_context: Any, run_values: Any) -> None:
+            if self.left_out:
+                self.step += 1
+            else:
+                super().after_run(run_context, run_values)
+
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
+        settings = Settings(model_dir=Path(folder), train_batch_size=options.batch_size)
+        hyperparameters = Hyperparameters(image_size=options.image_size)
+        model = ModelCard.of([str(number) for number in range(CLASSES)], hyperparameters)
+        save = CheckpointHook(folder, 10**6)
+        progress = SometimesProgressHook(
+            "batch_loss",
+            save,
+            every=settings.log_steps,
+            steps=10**6,
+            batch_size=options.batch_size,
+            examples=EXAMPLES,
+            offset=0,
+            summary_dir=folder,
+        )
+        schedule = {"train_batch_size": options.batch_size, "num_examples": EXAMPLES}
+        estimator_of(settings, hyperparameters, model, **schedule, examples_offset=0).train(
+            lambda: batches(options),
+            hooks=[progress, save, GracefulStopHook(folder), EndHook()],
+        )
+
+
+def keras_fit(options: Options, *, steps_per_execution: int, jit: bool) -> float:
+    import keras
+    from project.settings import Hyperparameters
+
+    h, clock = Hyperparameters(), Clock()
+    l2 = {"kernel_regularizer": keras.regularizers.L2(h.l2_regularization / 2)}
+    layers = [keras.Input([options.image_size, options.image_size, 3], name="image")]
+    layers.append(keras.layers.Rescaling(1 / 127.5, -1))
+    for filters in (32, 64, 128, 256):
+        initializer = keras.initializers.HeNormal()
+        layers += [
+            keras.layers.Conv2D(
+                filters, 3, padding="same", use_bias=False, kernel_initializer=initializer, **l2
+            ),
+            keras.layers.BatchNormalization(momentum=0.95, epsilon=1e-3),
+            keras.layers.ReLU(),
+            keras.layers.MaxPool2D(2, padding="same"),
+        ]
+    layers += [
+        keras.layers.GlobalAveragePooling2D(),
+        keras.layers.Dropout(h.dropout_rate),
+        keras.layers.Dense(CLASSES, **l2),
+    ]
+    model = keras.Sequential(layers)
+
+    def loss(labels: Any, logits: Any) -> Any:
+        targets = keras.ops.one_hot(labels, CLASSES)
+        return keras.losses.categorical_crossentropy(
+            targets, logits, from_logits=True, label_smoothing=h.xentropy_label_smoothing
+        )
+
+    model.compile(
+        keras.optimizers.Adam(h.learning_rate, h.adam_beta1, h.adam_beta2, h.adam_epsilon),
+        loss,
+        metrics=["accuracy"],
+        steps_per_execution=steps_per_execution,
+        jit_compile=jit,
+    )
+
+    class ClockCallback(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            if not clock.at(batch + 1):
+                raise StopIteration  # which fit takes for the end of the data
+
+    inputs = batches(options).map(lambda features, labels: (features["image"], labels))
+    model.fit(inputs, steps_per_epoch=10**6, verbose=0, callbacks=[ClockCallback()])
+    return clock.steps_per_sec
+
+
+OURS, TIMING = "Estimator, as run.py trains", "timing"
+ONE, FASTEST = "Keras fit, one step a call", f"Keras fit, {MANY} steps a call"
+SYSTEMS: dict[str, Callable[..., float]] = {
+    OURS: estimator,
+    ONE: lambda options: keras_fit(options, steps_per_execution=1, jit=False),
+    f"{ONE}, XLA": lambda options: keras_fit(options, steps_per_execution=1, jit=True),
+    FASTEST: lambda options: keras_fit(options, steps_per_execution=MANY, jit=False),
+    f"{FASTEST}, XLA": lambda options: keras_fit(options, steps_per_execution=MANY, jit=True),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--image_size", type=int, default=28)
+    parser.add_argument("--batch_size", type=int, default=32)
+    parser.add_argument("--system", choices=[*SYSTEMS, TIMING], help="only this one, here, once")
+    options = parser.parse_args()
+    if options.system:
+        function = timing_cost if options.system == TIMING else SYSTEMS[options.system]
+        print(json.dumps(function(options)), flush=True)
+        os._exit(0)
+    found: dict[str, list[float]] = {name: [] for name in (*SYSTEMS, TIMING)}
+    for _ in range(options.rounds):
+        for name, values in found.items():
+            words = [sys.executable, __file__, *sys.argv[1:], "--system", name]
+            process = subprocess.run(words, capture_output=True, text=True)
+            if process.returncode:
+                sys.exit(f"{name}:\n{process.stderr}")
+            values.append(json.loads(process.stdout.splitlines()[-1]))
+    size = options.image_size
+    print(f"{system_name()}; pictures of {size} x {size}, batches of {options.batch_size}")
+    ours = statistics.median(found[OURS])
+    for name in SYSTEMS:
+        speed = statistics.median(found[name])
+        print(f"{name:32} {speed:8.1f} steps/s; the Estimator is {ours / speed:.2f} times as fast")
+    costs = ", ".join(f"{100 * cost:.2f} %" for cost in sorted(found[TIMING]))
+    print(f"the timing takes of each step, in each round: {costs}")
+
+
+if __name__ == "__main__":
+    main()
