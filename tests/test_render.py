@@ -61,7 +61,7 @@ def test_every_choice_renders_whole(render, answers):
     assert described["license"].removeprefix("LicenseRef-") == answers["license"]
     tensorflow = next(need for need in described["dependencies"] if need.startswith("tensorflow"))
     assert ("[and-cuda]" in tensorflow) == (answers["accelerator"] == "gpu")
-    assert not [path for path in project.rglob("*") if "cache" in path.name]
+    assert not [path for path in project.rglob("*") if re.fullmatch(r"[._].*cache_*", path.name)]
 
 
 @pytest.mark.parametrize(
