@@ -17,7 +17,7 @@ from PIL import Image
 PROJECT = next(Path(__file__).parent.parent.glob("*/run.py")).parent
 sys.path.insert(0, str(PROJECT))
 
-from library.images import to_example  # noqa: E402  the project has no name to install it by
+from library.example import to_example  # noqa: E402  the project has no name to install it by
 from library.pictures import Jpeg  # noqa: E402
 from library.tfrecord import Card, write_index, write_shard  # noqa: E402
 

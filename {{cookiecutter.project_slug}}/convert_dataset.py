@@ -1,72 +1,103 @@
-"""Convert a folder per class of pictures into TFRecord shards, an index and a card.
+"""Convert pictures into TFRecord shards, an index and a card.
 
 python convert_dataset.py --dataset_dir photos/train --tfrecord_dir data \\
     --tfrecord_filename train --validation_fraction 0.1
 
-The folders' names are the names of the classes. Pictures are JPEG, PNG, or
-whatever else Pillow reads; files that cannot be used are listed, with the
-reason, in <name>.rejected.csv.
+The pictures are in a folder for each class, whose names are those of the
+classes; or in any folder, and --labels is a CSV file with file and label.
+JPEG, PNG, GIF, BMP, TIFF and WebP are told by their content; what cannot be
+used is listed, with the reason, in <name>.rejected.csv. A conversion that was
+stopped goes on when the same command is given again.
 """
 
 import collections
-import csv
 import dataclasses
-import hashlib
-import json
+import errno
 import os
 import random
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from multiprocessing.pool import ThreadPool
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
+from library import conversion, layouts
 from library.config import Parser
-from library.errors import UserError, run
-from library.files import replacing
+from library.conversion import Task
+from library.errors import RunError, UserError, run
 from library.options import REQUIRED, option
-from library.pictures import BadPictureError, files_below, is_junk, standard_jpeg
-from library.quiet import quiet_import
+from library.progress import Progress
+from library.tfrecord import Card
+from library.verification import verify
+from library.workers import run_tasks
 
-PICTURES_PER_SHARD = 1000
+EXAMPLES_PER_SHARD, FEW_EXAMPLES, MANY_SHARDS = 1000, 64, 16
 VALIDATION = "validation"
+GOES_ON = "the same command goes on with the others"
+SELECTION, SHARDS, WORK = "what is converted", "shards", "the work"
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
     """The flags of this program."""
 
-    dataset_dir: Path = option(REQUIRED, "folder with a folder of pictures for each class")
     tfrecord_filename: str = option(REQUIRED, "name of the data set, as train")
     tfrecord_dir: Path = option(REQUIRED, "folder to write to, as data")
-    max_edge: int = option(
-        384, "longer edge that pictures are scaled down to, in pixels", minimum=16
+    dataset_dir: Path | None = option(None, "folder of the pictures", group=SELECTION)
+    labels: Path | None = option(
+        None, "CSV file with the columns file and label, instead of folders", group=SELECTION
     )
-    jpeg_quality: int = option(95, "of pictures that are encoded", minimum=1, maximum=100)
-    num_shards: int | None = option(
-        None, f"files to write; null: one for {PICTURES_PER_SHARD} pictures", minimum=1
+    unlabeled: bool = option(False, "all files below the folder, of no class", group=SELECTION)
+    classes_from: Path | None = option(
+        None, "card of a set whose classes these are, as data/train.json", group=SELECTION
     )
-    num_workers: int | None = option(None, "threads; null: one for each core", minimum=1)
-    random_seed: int = option(0, "fixes the order of the pictures in the shards", minimum=0)
+    follow_links: bool = option(False, "also links that lead out of the data set", group=SELECTION)
     validation_fraction: float = option(
-        0.0, f"share of the pictures for a second set, {VALIDATION}", minimum=0, maximum=0.9
+        0.0,
+        f"share of the pictures for a second set, {VALIDATION}",
+        group=SELECTION,
+        minimum=0,
+        maximum=0.9,
     )
     max_rejected: float = option(
-        0.01, "share of unusable files above which all fails", minimum=0, maximum=1
+        0.01,
+        "share of unusable files above which all fails",
+        group=SELECTION,
+        minimum=0,
+        maximum=1,
     )
-    overwrite: bool = option(False, "replace a data set of this name")
-
-
-@dataclasses.dataclass(frozen=True)
-class Picture:
-    """A file to convert."""
-
-    path: Path
-    label: int
+    max_edge: int = option(
+        384, "longer edge that pictures are scaled down to, in pixels", group=SHARDS, minimum=16
+    )
+    jpeg_quality: int = option(
+        95, "of pictures that are encoded", group=SHARDS, minimum=1, maximum=100
+    )
+    num_shards: int | None = option(
+        None,
+        f"files to write; null: one for {EXAMPLES_PER_SHARD} pictures, {MANY_SHARDS} or less "
+        "where there are few",
+        group=SHARDS,
+        minimum=1,
+    )
+    random_seed: int = option(
+        0, "fixes the order of the pictures in the shards", group=SHARDS, minimum=0
+    )
+    overwrite: bool = option(False, "replace a data set of this name", group=SHARDS)
+    num_workers: int | None = option(
+        None, "processes; null: one for each core", group=WORK, minimum=1
+    )
+    shards: str | None = option(
+        None, "only these, as 0-99: other machines write the others", group=WORK
+    )
+    finalize: bool = option(
+        False, "only index and card, of shards that other machines wrote", group=WORK
+    )
+    runner: str | None = option(
+        None, "Apache Beam's runner, as DirectRunner, instead of processes", group=WORK
+    )
+    beam_options: str = option("", "Beam's own options, in one line", group=WORK)
+    verify: bool = option(False, "read a finished data set, and name its faults", group=WORK)
 
 
 def main() -> None:
@@ -74,131 +105,275 @@ def main() -> None:
     parser.parse(sys.argv[1:])
     resolved = parser.resolve(Options)
     parser.raise_errors()
-    convert(resolved.options)
+    options = resolved.options
+    if options.verify:
+        print(verify(options.tfrecord_dir / options.tfrecord_filename, workers(options)))
+    else:
+        convert(options)
 
 
 def convert(options: Options) -> None:
     """Do what the flags say.
 
-    All files are written in a folder of their own, and move to their places when all are whole.
-
     Raises:
         UserError: the input cannot be used, or the output is there already.
     """
-    if not re.fullmatch(r"\w[\w.-]*", options.tfrecord_filename):
-        raise UserError(
-            f"tfrecord_filename: {options.tfrecord_filename} is not a name of letters, digits, "
-            "., - and _; the folder is tfrecord_dir"
-        )
-    classes, pictures = find_pictures(options.dataset_dir)
-    sets = split(pictures, options)
-    folder = options.tfrecord_dir
-    report = folder / f"{options.tfrecord_filename}.rejected.csv"
-
-    partial = folder / f".{options.tfrecord_filename}.partial"
-    complete = folder / f".{options.tfrecord_filename}.complete"
+    name, folder = options.tfrecord_filename, options.tfrecord_dir
+    check_options(options)
+    layout = find_pictures(options)
+    files, known = layout.files, used(options)
+    partial, complete = (folder / f".{name}.{word}" for word in ("partial", "complete"))
     if complete.exists():  # a conversion was stopped while it put its files in their places
         put_in_place(complete)
-    check_places(folder, sets, options)
-    shutil.rmtree(partial, ignore_errors=True)  # of a conversion that was killed
-    partial.mkdir(parents=True)
-    try:
-        cards, rejected = write_sets(partial, sets, classes, options)
-        report.unlink(missing_ok=True)  # of an earlier conversion
-        if rejected:
-            with (
-                replacing(report) as temporary,
-                open(
-                    temporary, "w", newline="", encoding="utf-8", errors="surrogateescape"
-                ) as file,
-            ):
-                csv.writer(file).writerows([("file", "reason"), *rejected])
-        if len(rejected) > options.max_rejected * len(pictures):
-            raise UserError(too_many(rejected, len(pictures), options, report))
-        os.replace(partial, complete)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+    check_places(folder, options)
+    plan = conversion.fingerprint(options.dataset_dir, files, classes=layout.classes, **known)
+    conversion.open_partial(partial, plan, shared=bool(options.shards or options.finalize))
+
+    files = random.Random(options.random_seed).sample(files, len(files))
+    sets = {name: files}
+    if options.validation_fraction:
+        sets = split(partial, files, options)
+    tasks = {
+        name: shard_tasks(partial, name, members, layout.classes, options)
+        for name, members in sets.items()
+    }
+    if not options.finalize:
+        wanted = [task for of_set in tasks.values() for task in chosen(of_set, options)]
+        run_missing(conversion.convert_shard, wanted, options, "pictures")
+    if options.shards:
+        print(f"shards {options.shards} are written; --finalize ends it when all are there")
+        return
+
+    cards, reports = {}, {}
+    for name, of_set in tasks.items():
+        finished = conversion.finish(partial, name, of_set, layout.classes, known)
+        cards[name], reports[name] = finished
+    report_rejected(layout, reports, options)
+    report_duplicates(partial, reports, options)
+    for card in cards.values():
+        if not card.num_examples:
+            raise UserError(f"dataset_dir: no picture in {options.dataset_dir} could be used")
+    conversion.remove_reports(partial)
+    os.replace(partial, complete)
     put_in_place(complete)
     for name, card in cards.items():
-        print(f"{folder / name}: {card.num_examples} pictures of {len(classes)} classes")
-    if rejected:
-        print(f"{len(rejected)} files could not be used: see {report}")
+        of_classes = f" of {len(card.classes)} classes" if card.classes else ""
+        print(f"{folder / name}: {card.num_examples} pictures{of_classes}")
 
 
-def find_pictures(dataset_dir: Path) -> tuple[list[str], list[Picture]]:
-    """The names of the classes in the order of their labels, and all files, sorted."""
-    if not dataset_dir.is_dir():
-        raise UserError(f"dataset_dir: {dataset_dir} is not a folder")
-    folders = [path for path in dataset_dir.iterdir() if path.is_dir() and not is_junk(path)]
-    if not folders:
-        raise UserError(f"dataset_dir: {dataset_dir} has no folders: one for each class is needed")
-    for folder in folders:
-        if folder.name.encode(errors="replace").decode() != folder.name:
-            raise UserError(f"dataset_dir: the name of {ascii(str(folder))} is not in UTF-8")
-
-    def numbers_by_value(folder: Path) -> tuple[float, str]:
-        return float(folder.name) if folder.name.isdecimal() else float("inf"), folder.name
-
-    folders.sort(key=numbers_by_value)
-    pictures = [
-        Picture(path, label) for label, folder in enumerate(folders) for path in files_below(folder)
-    ]
-    if not pictures:
-        raise UserError(f"dataset_dir: the folders in {dataset_dir} hold no files")
-    return [folder.name for folder in folders], pictures
+def workers(options: Options) -> int:
+    return options.num_workers or os.cpu_count() or 1
 
 
-def split(pictures: list[Picture], options: Options) -> dict[str, list[Picture]]:
-    """The sets to write, each in an order by lot.
-
-    A picture's content says where it goes, so that it stays there when others are added, and
-    equal pictures are never on both sides.
-    """
-    pictures = random.Random(options.random_seed).sample(pictures, len(pictures))
-    fraction, name = options.validation_fraction, options.tfrecord_filename
-    if not fraction:
-        return {name: pictures}
-    if name == VALIDATION:
+def check_options(options: Options) -> None:
+    """Refuse flags that make no sense together."""
+    name = options.tfrecord_filename
+    if not re.fullmatch(r"\w[\w.-]*", name):
+        raise UserError(
+            f"tfrecord_filename: {name} is not a name of letters, digits, ., - and _; the folder "
+            "is tfrecord_dir"
+        )
+    if options.dataset_dir is None:
+        raise UserError("dataset_dir: missing: the folder of the pictures")
+    if not options.dataset_dir.is_dir():
+        raise UserError(f"dataset_dir: {options.dataset_dir} is not a folder")
+    if options.labels and options.unlabeled:
+        raise UserError("unlabeled: --labels gives each file a label: leave out one of them")
+    if options.validation_fraction and name == VALIDATION:
         raise UserError(f"tfrecord_filename: {VALIDATION} is the name of the second set")
-    sets: dict[str, list[Picture]] = {name: [], VALIDATION: []}
-    for picture in pictures:
-        try:
-            content = picture.path.read_bytes()
-        except OSError:
-            content = b""  # it will be rejected
-        lot = int.from_bytes(hashlib.sha256(content).digest()[:8], "big") / 2**64
-        sets[VALIDATION if lot < fraction else name].append(picture)
+    if options.shards:
+        if not re.fullmatch(r"\d+(-\d+)?", options.shards):
+            raise UserError(f"shards: {options.shards} is not a number, or two as 0-99")
+        if options.finalize:
+            raise UserError("shards: --finalize comes when all shards are there: leave out one")
+        if not options.num_shards:
+            raise UserError("shards: give --num_shards too: it has to be the same everywhere")
+        if max(map(int, options.shards.split("-"))) >= options.num_shards:
+            raise UserError(
+                f"shards: {options.shards} is not within 0-{options.num_shards - 1}, all of "
+                f"num_shards, {options.num_shards}"
+            )
+
+
+def find_pictures(options: Options) -> layouts.Layout:
+    """The files to convert, in the layout that the flags name."""
+    root, links = options.dataset_dir, options.follow_links
+    classes = Card.load(options.classes_from).classes if options.classes_from else None
+    if options.unlabeled:
+        layout = layouts.files_without_labels(root, follow_links=links)
+    elif options.labels:
+        layout = layouts.files_with_csv(root, options.labels, classes=classes, follow_links=links)
+    else:
+        layout = layouts.folder_per_class(root, classes=classes, follow_links=links)
+    if not layout.files:
+        raise UserError(f"dataset_dir: there are no files in {root}")
+    return layout
+
+
+def used(options: Options) -> dict[str, Any]:
+    """The options that make a difference to the result."""
+    names = ("tfrecord_filename", "unlabeled", "follow_links", "validation_fraction", "max_edge")
+    names += ("jpeg_quality", "num_shards", "random_seed")
+    return {name: getattr(options, name) for name in names}
+
+
+def split(
+    partial: Path, files: Sequence[layouts.Found], options: Options
+) -> dict[str, list[layouts.Found]]:
+    """The two sets to write."""
+    size = conversion.FILES_PER_SCAN
+    parts = [files[begin : begin + size] for begin in range(0, len(files), size)]
+    tasks = [
+        Task(partial / f"scan-{number:05}", options.dataset_dir, part)
+        for number, part in enumerate(parts)
+    ]
+    run_missing(conversion.scan_files, tasks, options, "files compared")
+    scanned = {}
+    for task in tasks:
+        report = conversion.load_report(task)
+        if report is None:
+            raise UserError(f"finalize: {task.report} is missing: the shards were not written here")
+        scanned |= report["scanned"]
+    train, validation = conversion.split_by_content(files, options.validation_fraction, scanned)
+    sets = {options.tfrecord_filename: train, VALIDATION: validation}
     for name, members in sets.items():
         if not members:
             raise UserError(
-                f"validation_fraction: {fraction:g} of {len(pictures)} pictures leaves none "
-                f"for {name}"
+                f"validation_fraction: {options.validation_fraction:g} of {len(files)} pictures "
+                f"leaves none for {name}"
             )
     return sets
 
 
-def check_places(folder: Path, sets: Iterable[str], options: Options) -> None:
+def shard_tasks(
+    partial: Path,
+    name: str,
+    files: Sequence[layouts.Found],
+    classes: Sequence[str],
+    options: Options,
+) -> list[Task]:
+    """A task for each shard of a set; how many follows from the files alone."""
+    few = min(MANY_SHARDS, -(-len(files) // FEW_EXAMPLES))
+    wanted = options.num_shards or max(few, -(-len(files) // EXAMPLES_PER_SHARD))
+    num_shards = min(wanted, len(files))
+    return [
+        Task(
+            partial / f"{name}-{number:05}-of-{num_shards:05}.tfrecord",
+            options.dataset_dir,
+            files[number::num_shards],
+            classes,
+            options.max_edge,
+            options.jpeg_quality,
+        )
+        for number in range(num_shards)
+    ]
+
+
+def chosen(tasks: Sequence[Task], options: Options) -> Sequence[Task]:
+    """Those that `shards` names, or all."""
+    if not options.shards:
+        return tasks
+    first, *last = map(int, options.shards.split("-"))
+    return tasks[first : (last[0] if last else first) + 1]
+
+
+def run_missing(function: Any, tasks: Sequence[Task], options: Options, unit: str) -> None:
+    """Do the tasks that have no report yet."""
+    missing = [task for task in tasks if not task.report.exists()]
+    if missing and len(missing) < len(tasks):
+        print(f"going on: {len(tasks) - len(missing)} of {len(tasks)} parts are there already")
+    if options.runner:
+        from library.beam import run_with_beam
+
+        run_with_beam(function, missing, options.runner, options.beam_options)
+        return
+    try:
+        with Progress(sum(len(task.files) for task in missing), unit) as progress:
+            for count, size in run_tasks(function, missing, workers(options)):
+                progress.update(count, size)
+    except KeyboardInterrupt as interrupt:
+        raise KeyboardInterrupt(f"finished shards are kept: {GOES_ON}") from interrupt
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        raise RunError(
+            f"no space left for {options.tfrecord_dir}; finished shards are kept: {GOES_ON}, when "
+            "there is room"
+        ) from error
+
+
+def report_rejected(
+    layout: layouts.Layout, reports: dict[str, list[conversion.Report]], options: Options
+) -> None:
+    """List what could not be used; too much of it is an error.
+
+    Raises:
+        UserError: it is more than `max_rejected` of the files.
+    """
+    rejected = list(layout.rejected)
+    for of_set in reports.values():
+        rejected += [tuple(row) for report in of_set for row in report["rejected"]]
+    file = options.tfrecord_dir / f"{options.tfrecord_filename}.rejected.csv"
+    conversion.write_table(file, [("file", "reason"), *sorted(rejected)])
+    total = len(layout.files) + len(layout.rejected)
+    if len(rejected) > options.max_rejected * total:
+        top = collections.Counter(reason for _, reason in rejected).most_common(3)
+        reasons = ", ".join(f"{count} {reason}" for reason, count in top)
+        raise UserError(
+            f"max_rejected: {len(rejected)} of {total} files could not be used, more than "
+            f"{options.max_rejected:g} of them ({reasons}): see {file}"
+        )
+    if rejected:
+        print(f"{len(rejected)} files could not be used: see {file}")
+
+
+def report_duplicates(
+    partial: Path, reports: dict[str, list[conversion.Report]], options: Options
+) -> None:
+    """List the files that are there twice, also in the set of `classes_from`."""
+    files = {
+        name: [tuple(row) for report in of_set for row in report["used"]]
+        for name, of_set in reports.items()
+    }
+    for name, rows in files.items():
+        conversion.write_checksums(partial / f"{name}.sha256", rows)
+    others = {}
+    if options.classes_from:
+        other = options.classes_from.with_suffix("")
+        others[other.name] = conversion.read_checksums(other.with_suffix(".sha256"))
+    found = conversion.duplicates({**others, **files})
+    table = options.tfrecord_dir / f"{options.tfrecord_filename}.duplicates.csv"
+    rows = [("set", "file", "same as"), *found]
+    conversion.write_table(table, [row for row in rows if row[0] not in others])
+    leaks = sum(same.startswith(f"{other}: ") for _, _, same in found for other in others)
+    if found:
+        print(f"{len(found)} files are there twice: see {table}")
+    if leaks:
+        print(f"leak: {leaks} of them are in {options.classes_from.stem} as well")
+
+
+def check_places(folder: Path, options: Options) -> None:
     """Refuse to replace what nobody asked to replace, and to leave a split that is no more."""
+    fraction, name = options.validation_fraction, options.tfrecord_filename
+    sets = [name, VALIDATION] if fraction else [name]
     for card in (folder / f"{name}.json" for name in sets):
         if card.exists() and not options.overwrite:
             raise UserError(f"tfrecord_filename: {card} is there already: --overwrite replaces it")
     validation = folder / f"{VALIDATION}.json"
-    if validation.exists() and options.tfrecord_filename != VALIDATION:
-        try:
-            used = json.loads(validation.read_text(encoding="utf-8"))["options"]
-            source, fraction = used["tfrecord_filename"], used["validation_fraction"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{validation}: not the card of a data set") from error
-        if VALIDATION in sets and source != options.tfrecord_filename:
-            raise UserError(
-                f"validation_fraction: {validation} is not of {options.tfrecord_filename}, but of "
-                f"{source}: take another tfrecord_dir"
-            )
-        if VALIDATION not in sets and source == options.tfrecord_filename:
-            raise UserError(
-                f"validation_fraction: {validation} has pictures of {source}, which would be in "
-                f"both: give {fraction:g} again, or delete it"
-            )
+    if not validation.exists() or name == VALIDATION:
+        return
+    known = Card.load(validation).options
+    source, before = known.get("tfrecord_filename"), known.get("validation_fraction", 0)
+    if VALIDATION in sets and source != name:
+        raise UserError(
+            f"validation_fraction: {validation} is not of {name}, but of {source}: take another "
+            "tfrecord_dir"
+        )
+    if VALIDATION not in sets and source == name:
+        raise UserError(
+            f"validation_fraction: {validation} has pictures of {source}, which would be in "
+            f"both: give {before:g} again, or delete it"
+        )
 
 
 def put_in_place(complete: Path) -> None:
@@ -208,94 +383,18 @@ def put_in_place(complete: Path) -> None:
     no card is there before all that it names.
     """
     folder = complete.parent
-    for card in sorted(complete.glob("*.json")):
-        name, content = card.stem, json.loads(card.read_text(encoding="utf-8"))
-        new = [shard["file"] for shard in content["shards"]] + [f"{name}.index"]
+    for path in sorted(complete.glob("*.json")):
+        name, card = path.stem, Card.load(path)
+        new = [shard.file for shard in card.shards] + [f"{name}.index", f"{name}.sha256"]
         old = [*folder.glob(f"{name}-?????-of-?????.tfrecord"), folder / f"{name}.index"]
-        (folder / card.name).unlink(missing_ok=True)
+        (folder / path.name).unlink(missing_ok=True)
         for file in (file for file in old if file.name not in new):
             file.unlink(missing_ok=True)
         for file in (complete / file for file in new):
             if file.exists():
                 os.replace(file, folder / file.name)
-        os.replace(card, folder / card.name)
-    complete.rmdir()
-
-
-def write_sets(
-    folder: Path, sets: dict[str, list[Picture]], classes: Sequence[str], options: Options
-) -> tuple[dict[str, Any], list[tuple[str, str]]]:
-    """Write shards, index and card of each set.
-
-    Returns:
-        The cards by set, and what was rejected: file and reason.
-    """
-    # These import TensorFlow, which takes seconds: not before the input is known to be right.
-    with quiet_import():
-        from library.images import to_example
-        from library.tfrecord import Card, write_index, write_shard
-
-    cards: dict[str, Card] = {}
-    rejected: list[tuple[str, str]] = []
-
-    def encode(picture: Picture) -> tuple[Picture, bytes | None, str]:
-        name = picture.path.relative_to(options.dataset_dir).as_posix()
-        try:
-            jpeg = standard_jpeg(
-                picture.path.read_bytes(), max_edge=options.max_edge, quality=options.jpeg_quality
-            )
-        except (BadPictureError, OSError) as error:
-            return picture, None, str(error)
-        return picture, to_example(jpeg, picture.label, classes[picture.label], name), ""
-
-    def records(part: list[Picture], count: collections.Counter) -> Iterator[bytes]:
-        for picture, record, reason in pool.imap(encode, part, chunksize=8):
-            progress.update()
-            if record is None:
-                rejected.append((str(picture.path), reason))
-            else:
-                count[classes[picture.label]] += 1
-                yield record
-
-    total = sum(map(len, sets.values()))
-    with (
-        ThreadPool(options.num_workers or os.cpu_count()) as pool,
-        tqdm(total=total, unit=" pictures", disable=None) as progress,  # None: on a terminal only
-    ):
-        for name, members in sets.items():
-            wanted = options.num_shards or -(-len(members) // PICTURES_PER_SHARD)
-            num_shards = min(wanted, len(members))
-            count: collections.Counter = collections.Counter(dict.fromkeys(classes, 0))
-            written = [
-                write_shard(
-                    folder / f"{name}-{number:05}-of-{num_shards:05}.tfrecord",
-                    records(members[number::num_shards], count),
-                )
-                for number in range(num_shards)
-            ]
-            write_index(folder / f"{name}.index", [rows for _, rows in written])
-            shards = [shard for shard, _ in written]
-            cards[name] = Card(list(classes), dict(count), shards, used(options))
-            cards[name].save(folder / f"{name}.json")
-    return cards, rejected
-
-
-def used(options: Options) -> dict[str, Any]:
-    """The options that make a difference to the result."""
-    indifferent = ("dataset_dir", "tfrecord_dir", "num_workers", "max_rejected", "overwrite")
-    return {k: v for k, v in dataclasses.asdict(options).items() if k not in indifferent}
-
-
-def too_many(
-    rejected: Sequence[tuple[str, str]], total: int, options: Options, report: Path
-) -> str:
-    """The line that says why a conversion failed."""
-    top = collections.Counter(reason for _, reason in rejected).most_common(3)
-    reasons = ", ".join(f"{count} {reason}" for reason, count in top)
-    return (
-        f"max_rejected: {len(rejected)} of {total} files could not be used, more than "
-        f"{options.max_rejected:g} of them ({reasons}): see {report}"
-    )
+        os.replace(path, folder / path.name)
+    shutil.rmtree(complete)
 
 
 if __name__ == "__main__":

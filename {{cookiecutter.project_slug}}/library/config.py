@@ -27,7 +27,7 @@ from typing import Any, NoReturn
 import yaml
 
 from library.errors import UserError
-from library.options import PATHS, REQUIRED, did_you_mean, options_of, plain
+from library.options import REQUIRED, did_you_mean, options_of, plain
 from library.yaml_sets import SetsFile, Yaml12, text_of
 
 
@@ -180,7 +180,7 @@ class Parser(argparse.ArgumentParser):
         """The values that entries give, the later ones winning; mistakes are noted."""
         options = options_of(cls)
         values = {
-            name: one.value(str(one.default), self.root) if one.kind in PATHS else one.default
+            name: one.default_from(self.root)
             for name, one in options.items()
             if one.default is not REQUIRED
         }

@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
-from library.pictures import Jpeg
-
 ASPECT_RATIOS = (3 / 4, 4 / 3)
 """Width to height of a random crop, as in Szegedy et al. 2014, https://arxiv.org/abs/1409.4842."""
 FRACTIONS = (1, 2, 4, 8)
@@ -21,37 +19,16 @@ RAW_MARK = b"RAW3"
 # ---- examples ----------------------------------------------------------------------------------
 
 
-def to_example(jpeg: Jpeg, label: int, class_name: str, filename: str) -> bytes:
-    """A serialized tf.train.Example, with the keys of TensorFlow's own models."""
-    bytes_values = {
-        "image/encoded": jpeg.data,
-        "image/format": b"jpeg",
-        "image/class/text": class_name.encode(),
-        "image/filename": filename.encode(errors="surrogateescape"),
-    }
-    int64_values = {
-        "image/height": jpeg.height,
-        "image/width": jpeg.width,
-        "image/class/label": label,
-    }
-    feature = {
-        key: tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
-        for key, value in bytes_values.items()
-    } | {
-        key: tf.train.Feature(int64_list=tf.train.Int64List(value=[value]))
-        for key, value in int64_values.items()
-    }
-    example = tf.train.Example(features=tf.train.Features(feature=feature))
-    return example.SerializeToString(deterministic=True)
-
-
 def parse_example(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """The inverse: a string scalar -> encoded picture, string; label, int64; file name, string."""
+    """A record -> encoded picture, string; label, int64, -1 for none; file name, string.
+
+    The inverse of `library.example.to_example`.
+    """
     features = tf.io.parse_single_example(
         record,
         {
             "image/encoded": tf.io.FixedLenFeature([], tf.string),
-            "image/class/label": tf.io.FixedLenFeature([], tf.int64),
+            "image/class/label": tf.io.FixedLenFeature([], tf.int64, default_value=-1),
             "image/filename": tf.io.FixedLenFeature([], tf.string, default_value=""),
         },
     )

@@ -84,6 +84,11 @@ class Option:
         self.many = typing.get_origin(hint) is tuple
         self.kind: type = typing.get_args(hint)[0] if self.many else hint
 
+    def default_from(self, root: Path) -> Any:
+        """Its default; a path starts from `root`."""
+        is_path = self.kind in PATHS and isinstance(self.default, PATHS)
+        return self.value(str(self.default), root) if is_path else self.default
+
     @property
     def limits(self) -> str:
         """Choices or range, in words."""

@@ -1,65 +1,31 @@
-"""Pictures as files: which there are, and what they become for a data set or a prediction."""
+"""Pictures as files: what they hold, and what they become for a data set or a prediction."""
 
+import contextlib
 import dataclasses
+import functools
 import io
 from collections.abc import Iterator
-from pathlib import Path
 
-from PIL import ExifTags, Image, ImageOps
+from PIL import ExifTags, Image, ImageCms, ImageOps
 
-JUNK = ("Thumbs.db", "desktop.ini", "__MACOSX")
+FORMATS = ("JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP")
+"""What is taken, told by the content and not by the name."""
+JPEGS = ("JPEG", "MPO")
+"""As Pillow calls them; MPO has more pictures behind the first, as those of phones."""
+MAX_PIXELS = 100_000_000
+"""Of a picture before it is scaled down: a file of 2 KB can claim more than any memory has."""
+MAX_ASPECT = 50
+"""Longer edge to shorter edge; what is thinner has nothing left when it is scaled down."""
+BASELINE_TO_PROGRESSIVE = (0xC0, 0xC1, 0xC2)
+"""JPEG's start-of-frame markers that every decoder knows: Huffman coding, not arithmetic."""
+SRGB = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB"))
+
+Image.init()  # all formats: what it knows before is not enough for FORMATS
+Image.MAX_IMAGE_PIXELS = None  # MAX_PIXELS is looked at before anything is decoded
 
 
 class BadPictureError(Exception):
     """A file that holds no picture that can be used; the text says why."""
-
-
-def is_junk(path: Path) -> bool:
-    """Whether a file or folder is hidden, or one of those that file managers leave behind."""
-    return path.name.startswith(".") or path.name in JUNK
-
-
-def files_below(folder: Path) -> Iterator[Path]:
-    """All files in a folder and its folders, in a fixed order, without junk."""
-    for path in sorted(folder.iterdir()):
-        if not is_junk(path):
-            if path.is_dir():
-                yield from files_below(path)
-            elif path.is_file():
-                yield path
-
-
-def _open(data: bytes) -> Image.Image:
-    if not data:
-        raise BadPictureError("empty file")
-    try:
-        return Image.open(io.BytesIO(data))
-    except Image.UnidentifiedImageError as error:
-        raise BadPictureError("not a picture") from error
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise BadPictureError(f"broken picture: {error}") from error
-
-
-def _is_plain(image: Image.Image, formats: tuple[str, ...]) -> bool:
-    """Whether TensorFlow decodes these bytes into the upright picture that a viewer shows."""
-    return (
-        image.format in formats
-        and image.mode in ("RGB", "L")
-        and "transparency" not in image.info
-        and image.getexif().get(ExifTags.Base.Orientation, 1) == 1
-    )
-
-
-def _upright_rgb(image: Image.Image) -> Image.Image:
-    """The picture as a viewer shows it: turned upright, transparent parts on white."""
-    image = ImageOps.exif_transpose(image)
-    if image.mode.startswith("I"):  # 16 bit of gray
-        image = image.point(lambda value: value / 256).convert("L")
-    if image.has_transparency_data:
-        image = image.convert("RGBA")
-        white = Image.new("RGBA", image.size, "white")
-        image = Image.alpha_composite(white, image)
-    return image.convert("RGB")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +38,7 @@ class Jpeg:
 
 
 def standard_jpeg(data: bytes, *, max_edge: int, quality: int) -> Jpeg:
-    """The picture of a file as an upright JPEG in RGB or gray, for a data set.
+    """The picture of a file as an upright JPEG in sRGB or gray, for a data set.
 
     A JPEG that is one already, and fits, keeps its bytes. All else is encoded once.
 
@@ -84,37 +50,121 @@ def standard_jpeg(data: bytes, *, max_edge: int, quality: int) -> Jpeg:
     Raises:
         BadPictureError: the file cannot be used.
     """
-    with _open(data) as image:
-        try:
-            if _is_plain(image, ("JPEG",)) and max(image.size) <= max_edge:
-                image.load()
-            else:
-                image.draft(None, (2 * max_edge, 2 * max_edge))  # a JPEG at 1/2, 1/4, 1/8: enough
-                image = _upright_rgb(image)
-                image.thumbnail((max_edge, max_edge))
-                buffer = io.BytesIO()
-                image.save(buffer, "JPEG", quality=quality)
-                data = buffer.getvalue()
-        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-            raise BadPictureError(f"broken picture: {error}") from error
-        return Jpeg(data, image.height, image.width)
+    with _opened(data) as image:
+        if _is_standard(image, data, JPEGS) and max(image.size) <= max_edge:
+            image.load()
+            return Jpeg(data, image.height, image.width)
+        image.draft(None, (max_edge, max_edge))  # a JPEG at 1/2, 1/4, 1/8, no smaller than this
+        image = _standard(image)
+        image.thumbnail((max_edge, max_edge), Image.Resampling.LANCZOS)
+        buffer = io.BytesIO()
+        image.save(buffer, "JPEG", quality=quality)
+    with _opened(buffer.getvalue()) as written:
+        written.load()
+        return Jpeg(buffer.getvalue(), written.height, written.width)
 
 
 def standard_bytes(data: bytes) -> bytes:
     """The picture of a file in bytes that the exported model takes, for a prediction.
 
-    An upright JPEG or PNG without transparency keeps its bytes; all else becomes a PNG.
+    An upright JPEG or PNG in sRGB or gray keeps its bytes; all else becomes a PNG.
 
     Raises:
         BadPictureError: the file cannot be used.
     """
-    with _open(data) as image:
-        try:
-            if _is_plain(image, ("JPEG", "PNG")):
-                image.load()
-                return data
-            buffer = io.BytesIO()
-            _upright_rgb(image).save(buffer, "PNG")
-            return buffer.getvalue()
-        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-            raise BadPictureError(f"broken picture: {error}") from error
+    with _opened(data) as image:
+        if _is_standard(image, data, (*JPEGS, "PNG")):
+            image.load()
+            return data
+        buffer = io.BytesIO()
+        _standard(image).save(buffer, "PNG", compress_level=1)
+        return buffer.getvalue()
+
+
+@contextlib.contextmanager
+def _opened(data: bytes) -> Iterator[Image.Image]:
+    """A picture of a usable size, not decoded yet; what goes wrong with it becomes a reason."""
+    if not data:
+        raise BadPictureError("empty file")
+    try:
+        with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+            width, height = image.size
+            if width * height > MAX_PIXELS:
+                raise BadPictureError(
+                    f"too large: {width} x {height} pixels, more than {MAX_PIXELS:,}"
+                )
+            if max(width, height) > MAX_ASPECT * min(width, height):
+                raise BadPictureError(f"too thin: {width} x {height} pixels")
+            yield image
+    except Image.UnidentifiedImageError as error:
+        raise BadPictureError("not a picture") from error
+    except (OSError, SyntaxError, ValueError, TypeError, EOFError, IndexError) as error:
+        raise BadPictureError(f"broken picture: {error}") from error
+    except (OverflowError, MemoryError, ArithmeticError, KeyError, AttributeError) as error:
+        raise BadPictureError(f"broken picture: {type(error).__name__}: {error}") from error
+
+
+def _is_standard(image: Image.Image, data: bytes, formats: tuple[str, ...]) -> bool:
+    """Whether TensorFlow decodes these bytes into the upright picture that a viewer shows."""
+    return (
+        image.format in formats
+        and image.mode in ("RGB", "L")
+        and "transparency" not in image.info
+        and image.getexif().get(ExifTags.Base.Orientation, 1) == 1
+        and _to_srgb(image) is None
+        and (image.format == "PNG" or _start_of_frame(data) in BASELINE_TO_PROGRESSIVE)
+    )
+
+
+def _start_of_frame(jpeg: bytes) -> int | None:
+    """The marker that tells the kind of a JPEG; ITU T.81, B.1.1.3."""
+    position = 2
+    while position + 4 <= len(jpeg) and jpeg[position] == 0xFF:
+        marker = jpeg[position + 1]
+        if marker == 0xFF:  # a fill byte
+            position += 1
+        elif 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
+            return marker
+        else:
+            position += 2 + int.from_bytes(jpeg[position + 2 : position + 4], "big")
+    return None
+
+
+def _to_srgb(image: Image.Image) -> ImageCms.ImageCmsTransform | None:
+    """From the color profile of a picture; None where that is sRGB already, or there is none."""
+    profile = image.info.get("icc_profile")
+    return _transform(profile, _mode_of_profile(image)) if profile else None
+
+
+def _mode_of_profile(image: Image.Image) -> str:
+    return image.mode if image.mode in ("L", "CMYK") else "RGB"
+
+
+@functools.lru_cache(maxsize=64)
+def _transform(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | None:
+    """Profiles are few, and making a transform takes longer than using it."""
+    try:
+        opened = ImageCms.ImageCmsProfile(io.BytesIO(profile))
+        if "sRGB" in ImageCms.getProfileDescription(opened):
+            return None
+        return ImageCms.buildTransform(opened, SRGB, mode, "RGB")
+    except (OSError, ImageCms.PyCMSError):  # broken, or of another kind of picture
+        return None
+
+
+def _standard(image: Image.Image) -> Image.Image:
+    """The picture as a viewer shows it, in RGB: upright, in sRGB, transparent parts on white."""
+    transform, mode = _to_srgb(image), _mode_of_profile(image)
+    image = ImageOps.exif_transpose(image)
+    if image.mode.startswith("I"):  # 16 bit of gray
+        image = image.point(lambda value: value / 256).convert("L")
+    alpha = None
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+        alpha = image.getchannel("A")
+    if transform:
+        image = ImageCms.applyTransform(image.convert(mode), transform)
+    image = image.convert("RGB")
+    if alpha:
+        image = Image.composite(image, Image.new("RGB", image.size, "white"), alpha)
+    return image

@@ -11,7 +11,8 @@ from PIL import Image
 
 from library.errors import UserError
 from library.files import replacing
-from library.pictures import BadPictureError, files_below, standard_bytes
+from library.layouts import files_below
+from library.pictures import BadPictureError, standard_bytes
 
 
 def find_files(inputs: Sequence[str]) -> list[Path]:
@@ -25,7 +26,8 @@ def find_files(inputs: Sequence[str]) -> list[Path]:
         raise UserError(*(f"--input: there is no {name}" for name in missing))
     files: list[Path] = []
     for path in map(Path, inputs):
-        files += files_below(path) if path.is_dir() else [path]
+        below = files_below(path, follow_links=True) if path.is_dir() else [(path, "")]
+        files += [file for file, reason in below if not reason]
     if not files:
         raise UserError(f"--input: no files in {', '.join(inputs)}")
     return files

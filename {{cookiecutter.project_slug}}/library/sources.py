@@ -33,8 +33,9 @@ SHARDS_IN_TURNS = 4
 class Source(Protocol):
     """Examples that can be read in any order, as `library.tfrecord.Reader`."""
 
-    spec: tf.TensorSpec
-    """Of the content of one."""
+    dtype: np.dtype
+    shape: Sequence[int]
+    """Of the content of one; object stands for bytes."""
 
     @property
     def num_examples(self) -> int: ...
@@ -54,11 +55,10 @@ def read_by_id(source: Source, num_parallel_calls: int) -> Callable:
     Returns:
         A function from a dataset of int64 scalars to a dataset of (id, content).
     """
-    spec = source.spec
 
     def read(ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        contents = tf.numpy_function(source.read, [ids], spec.dtype, stateful=False)
-        return ids, tf.ensure_shape(contents, [None, *spec.shape])
+        contents = tf.numpy_function(source.read, [ids], tf.as_dtype(source.dtype), stateful=False)
+        return ids, tf.ensure_shape(contents, [None, *source.shape])
 
     def transformation(ids: tf.data.Dataset) -> tf.data.Dataset:
         return ids.batch(IDS_PER_CALL).map(read, num_parallel_calls=num_parallel_calls).unbatch()
@@ -217,7 +217,7 @@ class Hdf5Rows:
             raise UserError(f"{file}: not an HDF5 file that can be read: {error}") from error
         except KeyError as error:
             raise UserError(f"{file}: there is no dataset {name}") from error
-        self.spec = tf.TensorSpec(self.rows.shape[1:], self.rows.dtype)
+        self.dtype, self.shape = self.rows.dtype, self.rows.shape[1:]
         self.lock = threading.Lock()
 
     @property

@@ -7,19 +7,19 @@ A data set of the name `train` in the folder `data` is called `data/train`, and 
     data/train.json                       the card; it is written last: no card, no data set
 """
 
+import contextlib
 import dataclasses
 import errno
 import hashlib
 import json
 import os
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import google_crc32c
 import numpy as np
-import tensorflow as tf
 
 from library.errors import UserError
 from library.files import replacing
@@ -29,6 +29,8 @@ FORMAT_VERSION = 1
 INDEX = np.dtype([("shard", "<u4"), ("length", "<u4"), ("offset", "<u8")])
 HEADER, FOOTER = struct.Struct("<QI"), struct.Struct("<I")
 RECORDS_AT_ONCE = 64
+NOT_FOUND = 5
+"""TensorFlow's code of an error; source: tensorflow/core/protobuf/error_codes.proto."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,9 +64,9 @@ class Card:
         Raises:
             UserError: there is none, or it is not one that this version can read.
         """
+        text = _read_text(str(path))
         try:
-            with tf.io.gfile.GFile(str(path)) as file:
-                content = json.loads(file.read())
+            content = json.loads(text)
             if content["format_version"] != FORMAT_VERSION:
                 raise UserError(
                     f"{path}: format_version {content['format_version']}, but this program reads "
@@ -72,8 +74,6 @@ class Card:
                 )
             content["shards"] = [Shard(**shard) for shard in content["shards"]]
             return cls(**content)
-        except tf.errors.OpError as error:
-            raise UserError(f"{path}: {_reason(error)}") from error
         except (ValueError, KeyError, TypeError) as error:
             raise UserError(f"{path}: not the card of a data set") from error
 
@@ -92,18 +92,50 @@ class Card:
         files = [os.path.join(folder, shard.file) for shard in self.shards]
         for file, shard in zip(files, self.shards, strict=True):
             try:
-                size = tf.io.gfile.stat(file).length
-            except tf.errors.OpError as error:
-                raise UserError(f"{file}: {_reason(error)}, but {path}.json names it") from error
+                size = _size_of(file)
+            except UserError as error:
+                raise UserError(f"{error}, but {path}.json names it") from error
             if size != shard.bytes:
                 raise UserError(f"{file}: {size} bytes, but {path}.json says {shard.bytes}")
         return files
 
 
-def _reason(error: tf.errors.OpError) -> str:
-    """Why a file cannot be read, as every file system calls it."""
-    missing = isinstance(error, tf.errors.NotFoundError)
-    return "there is no such file" if missing else error.message
+def _read_text(path: str) -> str:
+    if URL.match(path):
+        import tensorflow as tf  # only here: what converts does without it
+
+        with _in_a_line(path), tf.io.gfile.GFile(path) as file:
+            return file.read()
+    with _in_a_line(path):
+        return Path(path).read_text(encoding="utf-8")
+
+
+def _size_of(path: str) -> int:
+    if URL.match(path):
+        import tensorflow as tf
+
+        with _in_a_line(path):
+            return tf.io.gfile.stat(path).length
+    with _in_a_line(path):
+        return os.path.getsize(path)
+
+
+@contextlib.contextmanager
+def _in_a_line(path: str) -> Iterator[None]:
+    """Why a file cannot be read, as every file system tells it, becomes a line."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise UserError(f"{path}: there is no such file") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not a text in UTF-8") from error
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}") from error
+    except Exception as error:  # TensorFlow's own
+        if not hasattr(error, "error_code"):
+            raise
+        reason = "there is no such file" if error.error_code == NOT_FOUND else error.message
+        raise UserError(f"{path}: {reason}") from error
 
 
 # ---- writing -----------------------------------------------------------------------------------
@@ -176,7 +208,7 @@ def index_of(shards: Sequence[str | Path]) -> np.ndarray:
         with open(shard, "rb", buffering=0) as file:
             while offset < size:
                 header = os.pread(file.fileno(), HEADER.size, offset)
-                length = _length_in(header)
+                length = length_in(header)
                 end = offset + HEADER.size + (length or 0) + FOOTER.size
                 if length is None or end > size:
                     what = "has a damaged header" if length is None else "is cut off"
@@ -186,7 +218,7 @@ def index_of(shards: Sequence[str | Path]) -> np.ndarray:
     return np.array(rows, INDEX)
 
 
-def _length_in(header: bytes) -> int | None:
+def length_in(header: bytes) -> int | None:
     """The length of a record by its header; None where that is damaged."""
     if len(header) != HEADER.size:
         return None
@@ -201,8 +233,8 @@ class Reader:
     grow with the data set.
     """
 
-    spec = tf.TensorSpec([], tf.string)
-    """Of a record."""
+    dtype, shape = np.dtype(object), ()
+    """Of a record, which is bytes."""
 
     def __init__(self, path: str | Path):
         """Open the data set `path`, as "data/train".
@@ -279,7 +311,7 @@ class Reader:
             record = data[HEADER.size : -FOOTER.size]
             if (
                 len(data) != size
-                or _length_in(data[: HEADER.size]) != length
+                or length_in(data[: HEADER.size]) != length
                 or FOOTER.unpack(data[-FOOTER.size :])[0] != masked_crc(record)
             ):
                 number = ids[position] - np.searchsorted(self.index["shard"], shard)

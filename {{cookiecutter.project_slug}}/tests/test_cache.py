@@ -13,6 +13,7 @@ from PIL import Image
 
 from library import cache, images
 from library.errors import UserError
+from library.example import to_example
 from library.pictures import Jpeg
 from library.tfrecord import Card, Reader, write_index, write_shard
 from project.input_fn import train_input, train_source
@@ -145,7 +146,7 @@ def test_decoded_pictures_are_those_that_decoding_gives(tmp_path):
         buffer = io.BytesIO()
         Image.fromarray(random.integers(0, 256, shape, np.uint8)).save(buffer, form)
         jpeg = Jpeg(buffer.getvalue(), *shape[:2])
-        records.append(images.to_example(jpeg, number, "x", f"{number}.jpg"))
+        records.append(to_example(jpeg, number, "x", f"{number}.jpg"))
     shard, rows = write_shard(tmp_path / "few.tfrecord", records)
     write_index(tmp_path / "few.index", [rows])
     Card(["x"], {"x": 4}, [shard], {}).save(tmp_path / "few.json")

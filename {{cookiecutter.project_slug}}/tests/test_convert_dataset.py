@@ -4,6 +4,7 @@ import contextlib
 import csv
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -108,14 +109,15 @@ def test_broken_pictures_are_listed(pictures, tmp_path):
 
     process = convert(tmp_path / "in", tmp_path / "out", "test", status=2)
     assert "max_rejected: 2 of 26 files could not be used" in process.stderr
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["test.rejected.csv"]
+    names = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert names == [".test.partial", "test.rejected.csv"], "kept for a look, or more patience"
 
     process = convert(tmp_path / "in", tmp_path / "out", "test", "--max_rejected", 0.1)
     assert "24 pictures of 6 classes" in process.stdout
     with open(tmp_path / "out" / "test.rejected.csv", newline="") as file:
         rows = {row["file"]: row["reason"] for row in csv.DictReader(file)}
-    assert rows[str(tmp_path / "in" / "bar" / "notes.txt")] == "not a picture"
-    assert rows[str(broken)].startswith("broken picture: ")
+    assert rows["bar/notes.txt"] == "not a picture"
+    assert rows["star/broken.jpg"].startswith("broken picture: ")
 
     for path in (broken, tmp_path / "in" / "bar" / "notes.txt"):
         path.unlink()
@@ -136,6 +138,7 @@ def test_a_finished_set_is_replaced_only_when_asked_for(pictures, tmp_path):
         "test-00001-of-00002.tfrecord",
         "test.index",
         "test.json",
+        "test.sha256",
     ]
 
 
@@ -172,6 +175,7 @@ def test_a_stop_while_sets_are_replaced_loses_nothing(pictures, tmp_path, monkey
         f"{name}{rest}"
         for name in ("train", "validation")
         for rest in ("-00000-of-00002.tfrecord", "-00001-of-00002.tfrecord", ".index", ".json")
+        + (".sha256",)
     )
 
 
@@ -227,10 +231,13 @@ def test_a_conversion_that_is_stopped_leaves_nothing_that_looks_finished(tmp_pat
     assert not [path for path in (tmp_path / "out").iterdir() if path.name[0] != "."]
     if number != signal.SIGKILL:
         assert process.returncode == 130
+        assert "finished shards are kept: the same command goes on" in errors
         assert "Traceback" not in errors
-        assert not list((tmp_path / "out").iterdir())
-    convert(tmp_path / "in", tmp_path / "out", "train")
+    process = convert(tmp_path / "in", tmp_path / "out", "train", "--num_shards", 100)
+    assert re.search("going on: [1-9][0-9]? of 100 parts are there already", process.stdout)
     assert Card.load(tmp_path / "out" / "train.json").num_examples == 300
+    convert(tmp_path / "in", tmp_path / "again", "train", "--num_shards", 100)
+    assert files(tmp_path / "out") == files(tmp_path / "again")
 
 
 @pytest.mark.parametrize(
@@ -238,7 +245,7 @@ def test_a_conversion_that_is_stopped_leaves_nothing_that_looks_finished(tmp_pat
     [
         (lambda f: None, [], "dataset_dir: HERE/in is not a folder"),
         (lambda f: f.mkdir(), [], "dataset_dir: HERE/in has no folders: one for each class is"),
-        (lambda f: (f / "cat").mkdir(parents=True), [], "the folders in HERE/in hold no files"),
+        (lambda f: (f / "cat").mkdir(parents=True), [], "dataset_dir: there are no files in HERE/in"),
         (lambda f: None, ["--tfrecord_filename", "a/b"], "tfrecord_filename: a/b is not a name of"),
         (lambda f: None, ["--validation_fraction", "1"], "validation_fraction: 1 is not a number"),
         (

@@ -8,6 +8,7 @@ import tensorflow as tf
 from conftest import encoded
 from PIL import Image
 
+from library.example import to_example
 from library.images import (
     central_crop,
     decode_window,
@@ -15,7 +16,6 @@ from library.images import (
     parse_example,
     random_window,
     resize,
-    to_example,
 )
 from library.pictures import standard_jpeg
 

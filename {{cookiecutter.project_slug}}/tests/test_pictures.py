@@ -7,7 +7,8 @@ import pytest
 from conftest import decoded, encoded
 from PIL import Image, ImageOps
 
-from library.pictures import BadPictureError, files_below, standard_bytes, standard_jpeg
+from library.layouts import files_below
+from library.pictures import BadPictureError, standard_bytes, standard_jpeg
 
 
 def jpeg_of(data: bytes, max_edge: int = 384):
@@ -97,5 +98,5 @@ def test_hidden_files_are_left_out(tmp_path):
     ):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
-    names = [path.relative_to(tmp_path).as_posix() for path in files_below(tmp_path)]
+    names = [path.relative_to(tmp_path).as_posix() for path, _ in files_below(tmp_path)]
     assert names == ["a.png", "b/1.png", "b/2.png"]

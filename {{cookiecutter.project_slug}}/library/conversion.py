@@ -1,0 +1,308 @@
+"""A conversion: a plan, shards written by processes of their own, and what stands when it stops.
+
+All is written to `.<name>.partial` in the folder of the data set, shard by shard, each with a
+report that comes last. A conversion that was stopped goes on with the shards that have none, on
+this machine or on others; when all are there, they move to their places.
+"""
+
+import collections
+import csv
+import dataclasses
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from library.duplicates import lot, near_duplicates, sha256_of, thumbnail
+from library.errors import UserError
+from library.example import to_example
+from library.files import remove_leftovers, replacing
+from library.layouts import Found
+from library.pictures import BadPictureError, standard_jpeg
+from library.tfrecord import Card, Shard, index_of, write_index, write_shard
+from library.workers import Tell
+
+FILES_PER_SCAN = 500
+MAX_BYTES = 2**30
+"""Of a file; TFRecords and protobuf end at 2 GB."""
+
+Report = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """A shard to write, or some files to look at."""
+
+    output: Path
+    root: Path
+    files: Sequence[Found]
+    classes: Sequence[str] = ()
+    max_edge: int = 0
+    jpeg_quality: int = 0
+
+    @property
+    def report(self) -> Path:
+        return self.output.with_name(f"{self.output.name}.json")
+
+
+def read_whole(path: Path) -> bytes:
+    """The content of a file that nobody is writing to.
+
+    Raises:
+        BadPictureError: it changed, or is too large for a record.
+        OSError: it cannot be read.
+    """
+    with open(path, "rb", buffering=0) as file:
+        before = os.fstat(file.fileno())
+        if before.st_size > MAX_BYTES:
+            raise BadPictureError(f"too large: {before.st_size:,} bytes")
+        data = file.readall()
+        after = os.fstat(file.fileno())
+    if (before.st_size, before.st_mtime_ns) != (len(data), after.st_mtime_ns):
+        raise BadPictureError("changed while it was read")
+    return data
+
+
+# ---- in a worker -------------------------------------------------------------------------------
+
+
+def convert_shard(task: Task, bad: Mapping[int, str], tell: Tell) -> None:
+    """Write a shard of examples, and its report.
+
+    Args:
+        task: what to write.
+        bad: files that must not be touched, by their number, with the reason.
+        tell: called with the number of a file and its size, before that is read.
+    """
+    rejected: list[tuple[str, str]] = []
+    used: list[tuple[str, str]] = []
+    count: collections.Counter[int] = collections.Counter()
+
+    def records() -> Iterator[bytes]:
+        for found, data in _read_all(task, bad, tell, rejected):
+            try:
+                jpeg = standard_jpeg(data, max_edge=task.max_edge, quality=task.jpeg_quality)
+            except BadPictureError as error:
+                rejected.append((found.name, str(error)))
+                continue
+            count[found.label] += 1
+            used.append((sha256_of(data), found.name))
+            class_name = task.classes[found.label] if task.classes else ""
+            yield to_example(jpeg, found.label, class_name, found.name)
+
+    shard, _ = write_shard(task.output, records())
+    write_report(
+        task,
+        shard=dataclasses.asdict(shard),
+        examples_per_class={task.classes[label]: n for label, n in sorted(count.items())}
+        if task.classes
+        else {},
+        rejected=rejected,
+        used=used,
+    )
+
+
+def scan_files(task: Task, bad: Mapping[int, str], tell: Tell) -> None:
+    """Write a report of what splits a data set: the checksum and the thumbnail of each file."""
+    rejected: list[tuple[str, str]] = []
+    scanned = {}
+    for found, data in _read_all(task, bad, tell, rejected):
+        try:
+            tiny = thumbnail(data).hex()
+        except Exception:  # it will be rejected, with a reason, when it is converted
+            tiny = ""
+        scanned[found.name] = (sha256_of(data), tiny)
+    write_report(task, scanned=scanned)
+
+
+def _read_all(
+    task: Task, bad: Mapping[int, str], tell: Tell, rejected: list[tuple[str, str]]
+) -> Iterator[tuple[Found, bytes]]:
+    for number, found in enumerate(task.files):
+        path = task.root / found.name
+        try:
+            if number in bad:
+                raise BadPictureError(bad[number])
+            tell(number, os.path.getsize(path))
+            data = read_whole(path)
+        except BadPictureError as error:
+            rejected.append((found.name, str(error)))
+        except OSError as error:
+            rejected.append((found.name, error.strerror or str(error)))
+        else:
+            yield found, data
+
+
+def write_report(task: Task, **content: Any) -> None:
+    with replacing(task.report) as temporary:
+        temporary.write_text(json.dumps(content), encoding="utf-8", errors="surrogateescape")
+
+
+# ---- the plan ----------------------------------------------------------------------------------
+
+
+def load_report(task: Task) -> Report | None:
+    """What a finished task has written, or None."""
+    try:
+        return json.loads(task.report.read_text(encoding="utf-8", errors="surrogateescape"))
+    except FileNotFoundError:
+        return None
+
+
+def fingerprint(root: Path, files: Iterable[Found], **options: Any) -> str:
+    """A checksum of a conversion: of its options and of its files' names, sizes and times."""
+    digest = hashlib.sha256(json.dumps(options, sort_keys=True, default=str).encode())
+    for found in files:
+        try:
+            status = os.stat(root / found.name)
+            line = f"{found.name}\0{found.label}\0{status.st_size}\0{status.st_mtime_ns}\n"
+        except OSError:
+            line = f"{found.name}\0{found.label}\0\n"
+        digest.update(line.encode(errors="surrogateescape"))
+    return digest.hexdigest()
+
+
+def open_partial(partial: Path, plan: str, *, shared: bool) -> None:
+    """Make the folder of a conversion, or take that of the same one that was stopped.
+
+    Args:
+        partial: the folder.
+        plan: its `fingerprint`.
+        shared: whether other machines may be at work in it: it is not cleaned then.
+
+    Raises:
+        UserError: other machines work on another plan there.
+    """
+    file = partial / "plan"
+    known = file.read_text() if file.exists() else None
+    if partial.exists() and known != plan:
+        if shared and known is not None:
+            raise UserError(
+                f"shards: {partial} is of a conversion of other files, or with other options: "
+                "give the same ones, or delete it"
+            )
+        shutil.rmtree(partial)
+    partial.mkdir(parents=True, exist_ok=True)
+    if not shared:
+        remove_leftovers(partial)
+    with replacing(file) as temporary:
+        temporary.write_text(plan)
+
+
+def split_by_content(
+    files: Sequence[Found], fraction: float, scanned: Mapping[str, tuple[str, str]]
+) -> tuple[list[Found], list[Found]]:
+    """Those for training and those for validation.
+
+    The content of a file says where it goes, so that it stays there when others are added; files
+    that hold nearly the same picture go together.
+    """
+    pictures = [found for found in files if found.name in scanned and scanned[found.name][1]]
+    thumbnails = [np.frombuffer(bytes.fromhex(scanned[p.name][1]), np.uint8) for p in pictures]
+    groups = near_duplicates(np.array(thumbnails)) if pictures else []
+    lowest: dict[int, str] = {}
+    for group, found in zip(groups, pictures, strict=True):
+        checksum = scanned[found.name][0]
+        lowest[group] = min(lowest.get(group, checksum), checksum)
+    lots = {found.name: lot(lowest[group]) for group, found in zip(groups, pictures, strict=True)}
+    validation = [found for found in files if lots.get(found.name, 1.0) < fraction]
+    taken = set(validation)
+    return [found for found in files if found not in taken], validation
+
+
+# ---- the end -----------------------------------------------------------------------------------
+
+
+def finish(
+    folder: Path, name: str, tasks: Sequence[Task], classes: Sequence[str], options: dict[str, Any]
+) -> tuple[Card, list[Report]]:
+    """Write index and card of a set whose shards are all there; the reports are deleted.
+
+    Raises:
+        UserError: a shard is missing.
+    """
+    reports = [load_report(task) for task in tasks]
+    missing = [str(number) for number, report in enumerate(reports) if report is None]
+    if missing:
+        some = ", ".join(missing[:10]) + (" ..." if len(missing) > 10 else "")
+        raise UserError(
+            f"finalize: {len(missing)} of {len(tasks)} shards of {name} missing: {some}"
+        )
+    shards = [Shard(**report["shard"]) for report in reports]
+    count: collections.Counter[str] = collections.Counter(dict.fromkeys(classes, 0))
+    for report in reports:
+        count.update(report["examples_per_class"])
+    rows = index_of([task.output for task in tasks])
+    ends = [0]
+    for shard in shards:
+        ends.append(ends[-1] + shard.examples)
+    parts = [rows[begin:end] for begin, end in zip(ends, ends[1:], strict=False)]
+    write_index(folder / f"{name}.index", parts)
+    card = Card(list(classes), dict(count), shards, options)
+    card.save(folder / f"{name}.json")
+    return card, reports
+
+
+def write_table(path: Path, rows: Sequence[Sequence[str]]) -> None:
+    """A CSV file, the first row of which is its header; none where that is all."""
+    path.unlink(missing_ok=True)
+    if len(rows) > 1:
+        with (
+            replacing(path) as temporary,
+            open(temporary, "w", newline="", encoding="utf-8", errors="surrogateescape") as file,
+        ):
+            csv.writer(file).writerows(rows)
+
+
+def duplicates(used: Mapping[str, Sequence[tuple[str, str]]]) -> list[tuple[str, str, str]]:
+    """Files that are there twice.
+
+    Args:
+        used: by set, the checksum and the name of each file.
+
+    Returns:
+        For each but the first of equal ones: set, file, and the first, as "train: cat/1.jpg".
+    """
+    first: dict[str, tuple[str, str]] = {}
+    found = []
+    for name, files in used.items():
+        for checksum, file in files:
+            if checksum in first:
+                of, original = first[checksum]
+                found.append((name, file, f"{of}: {original}"))
+            else:
+                first[checksum] = (name, file)
+    return found
+
+
+def remove_reports(partial: Path) -> None:
+    """Leave nothing but what is moved to its place."""
+    for pattern in ("scan-*", "*.tfrecord.json"):
+        for file in partial.glob(pattern):
+            file.unlink()
+    (partial / "plan").unlink()  # last: until then it can be gone on with
+
+
+def write_checksums(path: Path, used: Sequence[tuple[str, str]]) -> None:
+    """As `sha256sum` writes them, and checks them with --check."""
+    with replacing(path) as temporary:
+        text = "".join(f"{checksum}  {name}\n" for checksum, name in sorted(used))
+        temporary.write_text(text, encoding="utf-8", errors="surrogateescape")
+
+
+def read_checksums(path: Path) -> list[tuple[str, str]]:
+    """The inverse.
+
+    Raises:
+        UserError: there is no such file.
+    """
+    try:
+        text = path.read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError as error:
+        raise UserError(f"classes_from: {path}: {error.strerror}") from error
+    return [tuple(line.split("  ", 1)) for line in text.splitlines()]

@@ -1,0 +1,50 @@
+"""How far a long work is: a bar on a terminal, a plain line now and then elsewhere."""
+
+import sys
+import time
+from types import TracebackType
+
+from tqdm import tqdm
+
+SECONDS_PER_LINE = 10
+
+
+class Progress:
+    """Counts items and their bytes; shows items/s, MB/s and the time that is left.
+
+    with Progress(1000, "pictures") as progress:
+        progress.update(1, 90_000)
+    """
+
+    def __init__(self, total: int, unit: str):
+        self.total, self.unit = total, unit
+        self.done = self.bytes = 0
+        self.begin = self.last_line = time.monotonic()
+        on_terminal = sys.stderr.isatty()
+        self.bar = tqdm(total=total, unit=f" {unit}", disable=not on_terminal, mininterval=0.2)
+
+    def __enter__(self) -> "Progress":
+        return self
+
+    def __exit__(self, kind: type | None, error: object, trace: TracebackType | None) -> None:
+        self.bar.close()
+
+    def update(self, count: int, size: int) -> None:
+        self.done += count
+        self.bytes += size
+        self.bar.update(count)
+        now = time.monotonic()
+        if now - self.last_line < SECONDS_PER_LINE * (1 if self.bar.disable else 0.02):
+            return
+        self.last_line = now
+        rate = self.done / (now - self.begin)
+        mb_per_sec = f"{self.bytes / 1e6 / (now - self.begin):,.1f} MB/s"
+        if not self.bar.disable:
+            self.bar.set_postfix_str(mb_per_sec)
+            return
+        left = round((self.total - self.done) / max(rate, 1e-9))
+        print(
+            f"{self.done:,} of {self.total:,} {self.unit}, {rate:,.0f} a second, {mb_per_sec}, "
+            f"{left // 60}:{left % 60:02} left",
+            flush=True,
+        )
