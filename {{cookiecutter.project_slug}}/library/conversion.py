@@ -128,14 +128,21 @@ def _read_all(
         try:
             if number in bad:
                 raise BadPictureError(bad[number])
-            tell(number, os.path.getsize(path))
+            size = os.path.getsize(path)
+        except (BadPictureError, OSError) as error:
+            rejected.append((found.name, _reason(error)))
+            continue
+        tell(number, size)  # not within a try: when nobody listens any more, this is the end
+        try:
             data = read_whole(path)
-        except BadPictureError as error:
-            rejected.append((found.name, str(error)))
-        except OSError as error:
-            rejected.append((found.name, error.strerror or str(error)))
+        except (BadPictureError, OSError) as error:
+            rejected.append((found.name, _reason(error)))
         else:
             yield found, data
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)
 
 
 def write_report(task: Task, **content: Any) -> None:

@@ -62,9 +62,9 @@ def near_duplicates(thumbnails: np.ndarray) -> np.ndarray:
     return np.array([root(number) for number in range(len(thumbnails))], np.int64)
 
 
-def lot(sha256: str) -> float:
-    """A number in [0, 1) that follows from the content."""
-    return int(sha256[:16], 16) / 2**64
+def lot(checksum: str) -> float:
+    """A number in [0, 1) that follows from a checksum, and is no smaller for a small one."""
+    return int(sha256_of(checksum.encode())[:16], 16) / 2**64
 
 
 def sha256_of(data: bytes) -> str:

@@ -1,6 +1,7 @@
 """A data set read back: whether it is what its card says."""
 
 import collections
+import contextlib
 import hashlib
 import io
 import tempfile
@@ -74,7 +75,12 @@ def _verify_shard(task: Task, bad: Mapping[int, str], tell: Tell) -> None:
     faults, number = [], 0
     count: collections.Counter[str] = collections.Counter()
     digest = hashlib.sha256()
-    with open(task.root / shard, "rb") as file:
+    with contextlib.ExitStack() as stack:
+        try:
+            file = stack.enter_context(open(task.root / shard, "rb"))
+        except OSError as error:
+            faults.append(f"{shard}: {error.strerror}")
+            file = io.BytesIO()
         while header := file.read(HEADER.size):
             digest.update(header)
             length = length_in(header)

@@ -91,3 +91,15 @@ def picture() -> Image.Image:
     """RGB, 80 x 60, smooth, with other colours in each corner."""
     y, x = np.mgrid[0:60, 0:80]
     return Image.fromarray(np.stack([x * 3, y * 4, 255 - x - y], -1).astype(np.uint8))
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A folder on a disk of 20 MB, which is room for three checkpoints and a half."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=20m", "tmpfs", str(folder)]
+    if sys.platform != "linux" or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("mounting takes the rights of root on Linux")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)

@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import dataclasses
 import json
 import os
 import re
@@ -223,7 +224,7 @@ def test_a_conversion_that_is_stopped_leaves_nothing_that_looks_finished(tmp_pat
         stderr=subprocess.PIPE,
         text=True,
     )
-    while not list(tmp_path.glob("out/.train.partial/*.tfrecord")):
+    while not list(tmp_path.glob("out/.train.partial/*.tfrecord.json")):
         assert process.poll() is None
         time.sleep(0.01)
     process.send_signal(number)
@@ -240,12 +241,247 @@ def test_a_conversion_that_is_stopped_leaves_nothing_that_looks_finished(tmp_pat
     assert files(tmp_path / "out") == files(tmp_path / "again")
 
 
+def make_pictures(folder: Path, count: int, classes: int = 2) -> None:
+    """Small pictures, all different."""
+    random = np.random.default_rng(0)
+    for number in range(count):
+        file = folder / f"class {number % classes}" / f"{number:05}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(random.integers(0, 256, (24, 24, 3), np.uint8)).save(file)
+
+
+@pytest.mark.slow
+def test_ten_kills_change_nothing(tmp_path):
+    make_pictures(tmp_path / "in", 4000)
+    more = ["--validation_fraction", 0.2, "--num_shards", 60]
+    convert(tmp_path / "in", tmp_path / "whole", "train", *more)
+    words = ["--dataset_dir", "in", "--tfrecord_filename", "train", "--tfrecord_dir", "out", *more]
+    random, kills = np.random.default_rng(1), 0
+    for _ in range(40):
+        process = subprocess.Popen(
+            [sys.executable, ROOT / "convert_dataset.py", *map(str, words)],
+            cwd=tmp_path,
+            start_new_session=True,
+        )
+        try:
+            process.wait(timeout=random.uniform(0.3, 2.0))
+        except subprocess.TimeoutExpired:
+            process.kill()  # its workers end by themselves
+            process.wait()
+            kills += 1
+            assert not [path for path in (tmp_path / "out").glob("*") if path.name[0] != "."]
+        if process.returncode == 0:
+            break
+        if kills == 10:
+            convert(tmp_path / "in", tmp_path / "out", "train", *more)
+            break
+    assert kills >= 3
+    assert files(tmp_path / "out") == files(tmp_path / "whole")
+
+
+@pytest.mark.slow
+def test_a_full_disk_keeps_what_is_finished(tmp_path, small_disk):
+    noise = np.random.default_rng(0)
+    (tmp_path / "in" / "noise").mkdir(parents=True)
+    for number in range(120):
+        image = Image.fromarray(noise.integers(0, 256, (300, 300, 3), np.uint8))
+        image.save(tmp_path / "in" / "noise" / f"{number}.png", compress_level=1)
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(bytes(12 * 2**20))
+    more = ["--num_shards", 20]
+    process = convert(tmp_path / "in", small_disk, "train", *more, status=1)
+    (line,) = [line for line in process.stderr.splitlines() if line.startswith("error: ")]
+    assert line.startswith(f"error: no space left for {small_disk}; finished shards are kept")
+    assert "Traceback" not in process.stderr
+    ballast.unlink()
+    process = convert(tmp_path / "in", small_disk, "train", *more)
+    assert "of 20 parts are there already" in process.stdout
+    convert(tmp_path / "in", tmp_path / "whole", "train", *more)
+    assert files(small_disk) == files(tmp_path / "whole")
+
+
+def test_other_files_begin_a_conversion_anew(pictures, tmp_path):
+    shutil.copytree(pictures / "test", tmp_path / "in")
+    (tmp_path / "in" / "bar" / "broken.jpg").write_bytes(b"no picture")
+    convert(tmp_path / "in", tmp_path / "out", "test", status=2)
+    process = convert(tmp_path / "in", tmp_path / "out", "test", "--max_rejected", 0.5)
+    assert "24 pictures of 6 classes" in process.stdout
+    (tmp_path / "in" / "bar" / "broken.jpg").unlink()
+    process = convert(tmp_path / "in", tmp_path / "out", "test", "--overwrite")
+    assert "going on" not in process.stdout
+    assert examples(tmp_path / "out" / "test")
+
+
+def test_several_machines_write_what_one_writes(pictures, tmp_path):
+    more = ["--num_shards", 5, "--validation_fraction", 0.25]
+    convert(pictures / "train", tmp_path / "one", "train", *more)
+    out = tmp_path / "several"
+    for shards in ("3-4", "0", "1-2"):
+        process = convert(pictures / "train", out, "train", *more, "--finalize", status=2)
+        assert "finalize: " in process.stderr
+        process = convert(pictures / "train", out, "train", *more, "--shards", shards)
+        assert f"shards {shards} are written" in process.stdout
+        process = convert(
+            pictures / "train", out, "train", *more, "--shards", 0, "--max_edge", 50, status=2
+        )
+        assert "is of a conversion of other files, or with other options" in process.stderr
+    convert(pictures / "train", out, "train", *more, "--finalize")
+    assert files(out) == files(tmp_path / "one")
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--shards", "0-9"], "shards: give --num_shards too"),
+        (["--shards", "0-9", "--num_shards", "9"], "shards: 0-9 is not within 0-8"),
+        (["--shards", "a"], "shards: a is not a number, or two as 0-99"),
+        (["--shards", "0", "--num_shards", "2", "--finalize"], "shards: --finalize comes when"),
+        (["--unlabeled", "--labels", "x.csv"], "unlabeled: --labels gives each file a label"),
+        (["--classes_from", "none.json"], "none.json: there is no such file"),
+        (["--runner", "NoRunner"], "runner: "),
+    ],
+)
+def test_flags_that_do_not_fit_are_told(pictures, tmp_path, flags, message):
+    process = convert(pictures / "test", tmp_path / "out", "test", *flags, status=2)
+    assert message in process.stderr
+
+
+def test_a_test_set_has_the_labels_of_the_training_set(pictures, data, tmp_path):
+    out = tmp_path / "data"
+    shutil.copytree(data, out)
+    shutil.copytree(pictures / "test", tmp_path / "in")
+    shutil.rmtree(tmp_path / "in" / "circle")
+    some = sorted((pictures / "train" / "bar").iterdir())[:3]
+    for file in some:
+        shutil.copy(file, tmp_path / "in" / "bar" / f"again-{file.name}")
+    shutil.copy(
+        tmp_path / "in" / "bar" / f"again-{some[0].name}", tmp_path / "in" / "bar" / "x.jpg"
+    )
+    from_train = ["--classes_from", out / "train.json"]
+    process = convert(tmp_path / "in", out, "more", *from_train)
+    card = Card.load(out / "more.json")
+    assert card.classes == Card.load(out / "train.json").classes
+    assert card.examples_per_class["circle"] == 0
+    with open(out / "more.duplicates.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    inside = [row for row in rows if row["same as"].startswith("train: bar/")]
+    kept = {line.split("  ")[1] for line in (out / "train.sha256").read_text().splitlines()}
+    leaks = sum(f"bar/{file.name}" in kept for file in some)
+    assert len(inside) >= leaks
+    assert f"{len(rows)} files are there twice" in process.stdout
+    assert ("leak: " in process.stdout) == (leaks > 0)
+    (tmp_path / "in" / "dragon").mkdir()
+    shutil.copy(some[0], tmp_path / "in" / "dragon" / "1.jpg")
+    process = convert(tmp_path / "in", out, "third", *from_train, status=2)
+    assert "the class dragon is not in classes_from" in process.stderr
+
+
+def test_labels_from_a_table_and_no_labels(pictures, tmp_path):
+    found = sorted((pictures / "test").rglob("*.*"))
+    rows = [f"{path.relative_to(pictures / 'test')},{len(path.name) % 2}" for path in found]
+    (tmp_path / "labels.csv").write_text("\n".join(["file,label", *rows, "none.jpg,0"]))
+    more = ["--labels", tmp_path / "labels.csv", "--max_rejected", 0.1]
+    convert(pictures / "test", tmp_path / "out", "table", *more)
+    card = Card.load(tmp_path / "out" / "table.json")
+    assert sum(card.examples_per_class.values()) == len(found)
+    assert "none.jpg,no such file" in (tmp_path / "out" / "table.rejected.csv").read_text()
+    convert(pictures / "test", tmp_path / "out", "plain", "--unlabeled")
+    assert Card.load(tmp_path / "out" / "plain.json").classes == []
+    (first, *_) = examples(tmp_path / "out" / "plain")
+    assert "image/class/label" not in first.features.feature
+
+
+def test_checksums_are_those_that_other_programs_check(pictures, data):
+    process = subprocess.run(
+        ["sha256sum", "--check", "--quiet", data / "train.sha256"],
+        cwd=pictures / "train",
+        capture_output=True,
+        text=True,
+    )
+    assert process.returncode == 0, process.stdout + process.stderr
+
+
+def verify(folder: Path, name: str, status: int = 0):
+    words = ["--tfrecord_filename", name, "--tfrecord_dir", folder, "--verify"]
+    return run_program("convert_dataset.py", *words, cwd=folder.parent, status=status)
+
+
+def test_a_whole_set_is_verified(data):
+    card = Card.load(data / "train.json")
+    assert f"{card.num_examples} examples in 3 shards" in verify(data, "train").stdout
+
+
+def flip(file: Path, *positions: int) -> None:
+    content = bytearray(file.read_bytes())
+    for position in positions:
+        content[position] ^= 1
+    file.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda file: flip(file, 3000), "faults, the first one: .*00001-of-00003.*record .* is d"),
+        (lambda file: flip(file, 0), "faults, the first one: .*record 0 has a damaged header"),
+        (lambda file: file.write_bytes(file.read_bytes()[:-9]), "faults, .*record .* is cut off"),
+        (Path.unlink, "00001-of-00003.tfrecord: No such file or directory"),
+    ],
+)
+def test_faults_are_named_and_counted(data, tmp_path, change, message):
+    shutil.copytree(data, tmp_path / "data")
+    change(tmp_path / "data" / "train-00001-of-00003.tfrecord")
+    process = verify(tmp_path / "data", "train", status=2)
+    assert re.search(message, process.stderr), process.stderr
+
+
+def test_a_picture_that_is_broken_in_a_good_record_is_found(data, tmp_path):
+    from library.tfrecord import write_index, write_shard
+
+    shutil.copytree(data, tmp_path / "data")
+    card = Card.load(data / "test.json")
+    records = [bytearray(example.SerializeToString()) for example in examples(data / "test")]
+    for record, harm in ((3, b"\xff\xd8"), (5, b"\x89PNG")):
+        example = tf.train.Example.FromString(bytes(records[record]))
+        example.features.feature["image/encoded"].bytes_list.value[:] = [harm]
+        records[record] = example.SerializeToString()
+    file = tmp_path / "data" / card.shards[0].file
+    shard, rows = write_shard(file, map(bytes, records))
+    write_index(tmp_path / "data" / "test.index", [rows])
+    dataclasses.replace(card, shards=[shard]).save(tmp_path / "data" / "test.json")
+    process = verify(tmp_path / "data", "test", status=2)
+    assert "2 faults, the first one: " in process.stderr
+    assert "record 3 has a broken picture" in process.stderr
+
+
+def test_a_file_that_changes_while_it_is_read_is_rejected(tmp_path, monkeypatch):
+    from library import conversion
+    from library.pictures import BadPictureError
+
+    file = tmp_path / "growing"
+    file.write_bytes(bytes(1000))
+    status = os.fstat
+
+    def grow_then_stat(number):
+        found = status(number)
+        with open(file, "ab") as growing:
+            growing.write(b"more")
+        return found
+
+    monkeypatch.setattr(os, "fstat", grow_then_stat)
+    with pytest.raises(BadPictureError, match="changed while it was read"):
+        conversion.read_whole(file)
+
+
 @pytest.mark.parametrize(
     ("prepare", "flags", "message"),
     [
         (lambda f: None, [], "dataset_dir: HERE/in is not a folder"),
         (lambda f: f.mkdir(), [], "dataset_dir: HERE/in has no folders: one for each class is"),
-        (lambda f: (f / "cat").mkdir(parents=True), [], "dataset_dir: there are no files in HERE/in"),
+        (
+            lambda f: (f / "cat").mkdir(parents=True),
+            [],
+            "dataset_dir: there are no files in HERE/in",
+        ),
         (lambda f: None, ["--tfrecord_filename", "a/b"], "tfrecord_filename: a/b is not a name of"),
         (lambda f: None, ["--validation_fraction", "1"], "validation_fraction: 1 is not a number"),
         (

@@ -384,18 +384,6 @@ def test_a_damaged_record_of_an_evaluation_is_told_too(trained, fresh):
     assert re.fullmatch(f"error: {file}: record [0-9]+ is damaged", process.stderr.splitlines()[-1])
 
 
-@pytest.fixture
-def small_disk(tmp_path):
-    """A folder on a disk of 20 MB, which is room for three checkpoints and a half."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=20m", "tmpfs", str(folder)]
-    if sys.platform != "linux" or subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("mounting takes the rights of root on Linux")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("place", ["model_dir", "best_model_dir"])
 def test_a_full_disk_is_one_line_and_the_run_goes_on_when_there_is_room(fresh, small_disk, place):

@@ -1,0 +1,105 @@
+"""Layouts of a data set: which files there are, the class of each, and what is left out."""
+
+import os
+
+import pytest
+
+from library.errors import UserError
+from library.layouts import UNLABELED, files_with_csv, files_without_labels, folder_per_class
+
+
+@pytest.fixture
+def root(tmp_path):
+    """Two classes, one nested deeper, with junk and unknown files."""
+    names = ["cat/1.jpg", "cat/deep/er/2 ä.jpg", "dog/1.jpg", "dog/notes.txt"]
+    names += [".hidden/1.jpg", "cat/.DS_Store", "cat/Thumbs.db", "__MACOSX/cat/1.jpg", "readme.md"]
+    for name in names:
+        (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "in" / name).touch()
+    return tmp_path / "in"
+
+
+def test_a_folder_per_class(root):
+    classes, files, rejected = folder_per_class(root)
+    assert classes == ["cat", "dog"]
+    assert [tuple(found) for found in files] == [
+        ("cat/1.jpg", 0),
+        ("cat/deep/er/2 ä.jpg", 0),
+        ("dog/1.jpg", 1),
+        ("dog/notes.txt", 1),  # it may be a picture: its content tells
+    ]
+    assert rejected == [("readme.md", "not in the folder of a class")]
+
+
+def test_known_classes_keep_their_labels(root):
+    classes, files, _ = folder_per_class(root, classes=["zebra", "dog", "cat"])
+    assert classes == ["zebra", "dog", "cat"]
+    assert {found.name: found.label for found in files}["dog/1.jpg"] == 1
+    with pytest.raises(UserError, match="the class dog is not in classes_from .did you mean dogs"):
+        folder_per_class(root, classes=["cat", "dogs"])
+
+
+def test_no_labels_at_all(root):
+    classes, files, rejected = files_without_labels(root)
+    assert (classes, rejected) == ([], [])
+    assert len(files) == 5
+    assert {found.label for found in files} == {UNLABELED}
+
+
+def test_a_table_of_files_and_labels(root, tmp_path):
+    table = tmp_path / "labels.csv"
+    table.write_text(
+        "label,file,more\n10,cat/1.jpg,x\n9,dog/1.jpg,\n9,dog/1.jpg,twice\n9,none.jpg,\n"
+        "9,../secret.jpg,\n9,/etc/passwd,\n",
+        encoding="utf-8-sig",
+    )
+    (tmp_path / "secret.jpg").touch()
+    classes, files, rejected = files_with_csv(root, table)
+    assert classes == ["9", "10"]
+    assert [tuple(found) for found in files] == [("cat/1.jpg", 1), ("dog/1.jpg", 0)]
+    assert rejected == [
+        ("none.jpg", "no such file"),
+        ("../secret.jpg", "a name that leads out of the data set"),
+        ("/etc/passwd", "a name that leads out of the data set"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("name,label\na,b\n", "has no header with file and label"),
+        ("file,label\na,\n", "labels.csv, line 2: file or label is empty"),
+        ("file,label\ncat/1.jpg,a\ncat/1.jpg,b\n", "gives cat/1.jpg two labels"),
+        (b"file,label\n\xff,a\n", "is not a CSV file in UTF-8"),
+        (None, "labels.csv: No such file"),
+    ],
+)
+def test_a_table_that_cannot_be_used_is_one_line(root, tmp_path, content, message):
+    if content is not None:
+        data = content if isinstance(content, bytes) else content.encode()
+        (tmp_path / "labels.csv").write_bytes(data)
+    with pytest.raises(UserError, match=message):
+        files_with_csv(root, tmp_path / "labels.csv")
+
+
+def test_links_are_followed_once_and_not_out_of_the_data_set(root, tmp_path):
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "3.jpg").touch()
+    (root / "cat" / "file").symlink_to(tmp_path / "outside" / "3.jpg")
+    (root / "cat" / "folder").symlink_to(tmp_path / "outside")
+    (root / "cat" / "inside").symlink_to(root / "dog" / "1.jpg")
+    (root / "cat" / "loop").symlink_to(root / "cat")
+    (root / "cat" / "nowhere").symlink_to(root / "nothing")
+    os.mkfifo(root / "cat" / "pipe")
+    _, files, rejected = folder_per_class(root)
+    names = {found.name for found in files}
+    assert "cat/inside" in names
+    assert not names & {"cat/file", "cat/folder/3.jpg", "cat/loop/1.jpg", "cat/pipe"}
+    reasons = dict(rejected)
+    for name in ("cat/file", "cat/folder"):
+        assert reasons[name] == "a link that leads out of the data set"
+    assert reasons["cat/loop"] == "a link to a folder that it is in"
+    for name in ("cat/nowhere", "cat/pipe"):
+        assert reasons[name] == "not a file, or a link to nothing"
+    _, files, _ = folder_per_class(root, follow_links=True)
+    assert {"cat/file", "cat/folder/3.jpg"} <= {found.name for found in files}
