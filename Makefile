@@ -15,7 +15,7 @@ demo: $(VENV)/installed  ## from nothing to a trained, evaluated, exported class
 	cd $(PROJECT) && $(BIN)/python demo.py
 
 test: lint  ## the tests in place, then those of the template
-	cd "$(TEMPLATE)" && $(BIN)/python -m pytest -p no:cacheprovider -n logical -m "slow or not slow"
+	cd "$(TEMPLATE)" && $(BIN)/python -m pytest -p no:cacheprovider -n logical --dist worksteal -m "slow or not slow"
 	$(BIN)/python -m pytest -p no:cacheprovider
 
 matrix: $(VENV)/installed  ## the oldest and the newest TensorFlow, each with its Pythons
@@ -41,5 +41,5 @@ $(VENV)/installed: pyproject.toml $(TEMPLATE)/pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet -e .[dev]
 	$(BIN)/cookiecutter --no-input --default-config --overwrite-if-exists --output-dir build .
-	$(BIN)/python -m pip install --quiet -e ./$(PROJECT)[dev]
+	$(BIN)/python -m pip install --quiet -e ./$(PROJECT)[dev,beam]
 	touch $@

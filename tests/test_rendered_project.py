@@ -24,7 +24,7 @@ def test_the_linter_finds_nothing(render, command):
 
 def test_its_own_tests_pass(render):
     assert " passed" in python(
-        "-m", "pytest", "-p", "no:cacheprovider", "-n", "logical", cwd=render()
+        "-m", "pytest", "-p", "no:cacheprovider", "-n", "logical", "--dist", "worksteal", cwd=render()
     )
 
 

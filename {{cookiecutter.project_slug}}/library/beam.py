@@ -1,12 +1,15 @@
 """A conversion on Apache Beam: the same shards, written wherever Beam runs.
 
 The folder of the pictures and that of the data set have to be the same for all workers, as on a
-network file system.
+network file system, and `library` has to be installed on those of other machines: Beam's option
+`--setup_file` does that.
 """
 
 import functools
+import os
 import shlex
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from library.conversion import Task
 from library.errors import UserError
@@ -31,6 +34,8 @@ def run_with_beam(
         from apache_beam.options.pipeline_options import PipelineOptions
     except ImportError as error:
         raise UserError(f"runner: {error}: pip install apache-beam, or leave it out") from error
+    here = str(Path(__file__).parent.parent)  # for the processes of DirectRunner
+    os.environ["PYTHONPATH"] = os.pathsep.join([here, *filter(None, [os.getenv("PYTHONPATH")])])
     try:
         options = PipelineOptions([f"--runner={runner}", *shlex.split(beam_options)])
         pipeline = beam.Pipeline(options=options)

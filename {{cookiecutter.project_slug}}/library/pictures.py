@@ -6,6 +6,7 @@ import functools
 import io
 from collections.abc import Iterator
 
+import simplejpeg
 from PIL import ExifTags, Image, ImageCms, ImageOps
 
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP")
@@ -16,7 +17,7 @@ MAX_PIXELS = 100_000_000
 """Of a picture before it is scaled down: a file of 2 KB can claim more than any memory has."""
 MAX_ASPECT = 50
 """Longer edge to shorter edge; what is thinner has nothing left when it is scaled down."""
-BASELINE_TO_PROGRESSIVE = (0xC0, 0xC1, 0xC2)
+COMMON_FRAMES = (0xC0, 0xC1, 0xC2)
 """JPEG's start-of-frame markers that every decoder knows: Huffman coding, not arithmetic."""
 SRGB = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB"))
 
@@ -51,17 +52,17 @@ def standard_jpeg(data: bytes, *, max_edge: int, quality: int) -> Jpeg:
         BadPictureError: the file cannot be used.
     """
     with _opened(data) as image:
-        if _is_standard(image, data, JPEGS) and max(image.size) <= max_edge:
-            image.load()
+        if max(image.size) <= max_edge and _is_standard(image, data, JPEGS):
             return Jpeg(data, image.height, image.width)
         image.draft(None, (max_edge, max_edge))  # a JPEG at 1/2, 1/4, 1/8, no smaller than this
         image = _standard(image)
-        image.thumbnail((max_edge, max_edge), Image.Resampling.LANCZOS)
+        image.thumbnail((max_edge, max_edge), Image.Resampling.HAMMING)  # sharp, and half the time
         buffer = io.BytesIO()
         image.save(buffer, "JPEG", quality=quality)
-    with _opened(buffer.getvalue()) as written:
-        written.load()
-        return Jpeg(buffer.getvalue(), written.height, written.width)
+        data = buffer.getvalue()
+        if not _is_sound_jpeg(data):
+            raise BadPictureError("what was encoded of it cannot be decoded")
+        return Jpeg(data, image.height, image.width)
 
 
 def standard_bytes(data: bytes) -> bytes:
@@ -112,18 +113,32 @@ def _is_standard(image: Image.Image, data: bytes, formats: tuple[str, ...]) -> b
         and "transparency" not in image.info
         and image.getexif().get(ExifTags.Base.Orientation, 1) == 1
         and _to_srgb(image) is None
-        and (image.format == "PNG" or _start_of_frame(data) in BASELINE_TO_PROGRESSIVE)
+        and (image.format == "PNG" or _is_sound_jpeg(data))
     )
 
 
+def _is_sound_jpeg(data: bytes) -> bool:
+    """Whether all decoders take it: libjpeg warns of nothing, and its kind is a common one.
+
+    Pillow shows what it can of a damaged JPEG, and TensorFlow refuses it in the middle of an epoch.
+    """
+    if _start_of_frame(data) not in COMMON_FRAMES:
+        return False
+    try:  # all of it, but no more pixels than needed
+        simplejpeg.decode_jpeg(data, "GRAY", min_height=1, min_width=1, min_factor=8)
+    except ValueError:
+        return False
+    return True
+
+
 def _start_of_frame(jpeg: bytes) -> int | None:
-    """The marker that tells the kind of a JPEG; ITU T.81, B.1.1.3."""
+    """The marker that tells the kind of a JPEG; source: ITU T.81, B.1.1."""
     position = 2
     while position + 4 <= len(jpeg) and jpeg[position] == 0xFF:
         marker = jpeg[position + 1]
         if marker == 0xFF:  # a fill byte
             position += 1
-        elif 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
+        elif 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):  # which are tables
             return marker
         else:
             position += 2 + int.from_bytes(jpeg[position + 2 : position + 4], "big")
