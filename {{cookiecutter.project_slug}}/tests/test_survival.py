@@ -50,16 +50,21 @@ def leftovers(folder: Path) -> list[str]:
     ]
 
 
-def kill(folder: Path, moments: random.Random, *, while_writing: bool) -> list[str] | None:
-    """Start training and kill it: at any moment, or when a file is being written.
+def kill(folder: Path, *, while_writing: bool, skipped: int, seconds: float) -> list[str] | None:
+    """Start training and kill it.
+
+    Args:
+        folder: of the project.
+        while_writing: whether to wait for a file that is being written, or for `seconds`.
+        skipped: files that are left to be written first.
+        seconds: from the first step on.
 
     Returns:
         The files that were half written; None when the run came to its end before.
     """
     process = start(folder)
     process.stdout.readline()  # "training from ...", when TensorFlow is imported
-    skipped = moments.randrange(6)  # not always the first file that is written
-    deadline = time.monotonic() + moments.uniform(0.5, 15)
+    deadline = time.monotonic() + seconds
     before: list[str] = []
     while process.poll() is None:
         if while_writing:
@@ -128,17 +133,25 @@ def survive(folder: Path, kills: int, seed: int = 0) -> int:
         subprocess.run(
             [sys.executable, "convert_dataset.py", *words], cwd=place, check=True, stdout=sys.stderr
         )
+    begin = time.monotonic()
     finish(peace)
+    whole = time.monotonic() - begin
 
-    moments, done, hits = random.Random(seed), 0, 0
+    moments, done, hits, missed = random.Random(seed), 0, 0, 0
     while done < kills:
         if done % 3 == 1:
             stop(war)
-        found = kill(war, moments, while_writing=done % 2 == 0)
+        found = kill(
+            war,
+            while_writing=done % 2 == 0,
+            skipped=0 if missed else moments.randrange(6),  # not always the first one
+            seconds=moments.uniform(0.05, 0.5) * whole,  # the rest of it are imports
+        )
         if found is None:  # at its end: once more from the beginning
             subprocess.run(["rm", "-r", war / "out"], check=True)
+            missed += 1
             continue
-        done, hits = done + 1, hits + bool(found)
+        done, hits, missed = done + 1, hits + bool(found), 0
         checkpoint = Path(tf.train.latest_checkpoint(war / "out/current") or "none").name
         print(f"kill {done}: latest {checkpoint}; half written: {', '.join(found) or 'none'}")
     finish(war)
