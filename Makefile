@@ -31,6 +31,7 @@ benchmark: $(VENV)/installed  ## what takes time, as ratios
 
 peers: $(VENV)/installed  ## limits, other systems and ours on the same pictures
 	$(BIN)/python benchmarks/peers.py
+	$(BIN)/python benchmarks/conversion.py
 
 lint: $(VENV)/installed  ## the linter
 	$(BIN)/ruff check

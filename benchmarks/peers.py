@@ -35,6 +35,9 @@ def peers_python() -> str:
         subprocess.run([sys.executable, "-m", "venv", PEERS], check=True)
         words = ["-m", "pip", "install", "--quiet", "--requirement", REQUIREMENTS]
         subprocess.run([python, *words], check=True)
+        # Only its resizer is called, which needs little of what the package asks for.
+        words = ["-m", "pip", "install", "--quiet", "--no-deps", "img2dataset"]
+        subprocess.run([python, *words], check=True)
         (PEERS / "installed").touch()
     return str(python)
 

@@ -23,9 +23,8 @@ def test_the_linter_finds_nothing(render, command):
 
 
 def test_its_own_tests_pass(render):
-    assert " passed" in python(
-        "-m", "pytest", "-p", "no:cacheprovider", "-n", "logical", "--dist", "worksteal", cwd=render()
-    )
+    words = "-m pytest -p no:cacheprovider -n logical --dist worksteal"
+    assert " passed" in python(*words.split(), cwd=render())
 
 
 def test_the_demo_reaches_its_target_and_is_quick_when_called_again(render):

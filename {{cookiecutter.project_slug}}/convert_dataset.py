@@ -16,13 +16,12 @@ import errno
 import os
 import random
 import re
-import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from library import conversion, layouts
+from library import conversion, duplicates, layouts
 from library.config import Parser
 from library.conversion import Task
 from library.errors import RunError, UserError, run
@@ -124,7 +123,7 @@ def convert(options: Options) -> None:
     files, known = layout.files, used(options)
     partial, complete = (folder / f".{name}.{word}" for word in ("partial", "complete"))
     if complete.exists():  # a conversion was stopped while it put its files in their places
-        put_in_place(complete)
+        conversion.put_in_place(complete)
     check_places(folder, options)
     plan = conversion.fingerprint(options.dataset_dir, files, classes=layout.classes, **known)
     conversion.open_partial(partial, plan, shared=bool(options.shards or options.finalize))
@@ -155,7 +154,7 @@ def convert(options: Options) -> None:
             raise UserError(f"dataset_dir: no picture in {options.dataset_dir} could be used")
     conversion.remove_reports(partial)
     os.replace(partial, complete)
-    put_in_place(complete)
+    conversion.put_in_place(complete)
     for name, card in cards.items():
         of_classes = f" of {len(card.classes)} classes" if card.classes else ""
         print(f"{folder / name}: {card.num_examples} pictures{of_classes}")
@@ -234,7 +233,7 @@ def split(
         if report is None:
             raise UserError(f"finalize: {task.report} is missing: the shards were not written here")
         scanned |= report["scanned"]
-    train, validation = conversion.split_by_content(files, options.validation_fraction, scanned)
+    train, validation = duplicates.split_by_content(files, options.validation_fraction, scanned)
     sets = {options.tfrecord_filename: train, VALIDATION: validation}
     for name, members in sets.items():
         if not members:
@@ -336,12 +335,12 @@ def report_duplicates(
         for name, of_set in reports.items()
     }
     for name, rows in files.items():
-        conversion.write_checksums(partial / f"{name}.sha256", rows)
+        duplicates.write_checksums(partial / f"{name}.sha256", rows)
     others = {}
     if options.classes_from:
         other = options.classes_from.with_suffix("")
-        others[other.name] = conversion.read_checksums(other.with_suffix(".sha256"))
-    found = conversion.duplicates({**others, **files})
+        others[other.name] = duplicates.read_checksums(other.with_suffix(".sha256"))
+    found = duplicates.exact_duplicates({**others, **files})
     table = options.tfrecord_dir / f"{options.tfrecord_filename}.duplicates.csv"
     rows = [("set", "file", "same as"), *found]
     conversion.write_table(table, [row for row in rows if row[0] not in others])
@@ -374,27 +373,6 @@ def check_places(folder: Path, options: Options) -> None:
             f"validation_fraction: {validation} has pictures of {source}, which would be in "
             f"both: give {before:g} again, or delete it"
         )
-
-
-def put_in_place(complete: Path) -> None:
-    """Move whole sets to the folder above, where they replace those of their names.
-
-    It can be stopped at any moment, and called again: what is not moved yet is in `complete`, and
-    no card is there before all that it names.
-    """
-    folder = complete.parent
-    for path in sorted(complete.glob("*.json")):
-        name, card = path.stem, Card.load(path)
-        new = [shard.file for shard in card.shards] + [f"{name}.index", f"{name}.sha256"]
-        old = [*folder.glob(f"{name}-?????-of-?????.tfrecord"), folder / f"{name}.index"]
-        (folder / path.name).unlink(missing_ok=True)
-        for file in (file for file in old if file.name not in new):
-            file.unlink(missing_ok=True)
-        for file in (complete / file for file in new):
-            if file.exists():
-                os.replace(file, folder / file.name)
-        os.replace(path, folder / path.name)
-    shutil.rmtree(complete)
 
 
 if __name__ == "__main__":

@@ -16,9 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from library.duplicates import lot, near_duplicates, sha256_of, thumbnail
+from library.duplicates import sha256_of, thumbnail
 from library.errors import UserError
 from library.example import to_example
 from library.files import remove_leftovers, replacing
@@ -201,27 +199,6 @@ def open_partial(partial: Path, plan: str, *, shared: bool) -> None:
         temporary.write_text(plan)
 
 
-def split_by_content(
-    files: Sequence[Found], fraction: float, scanned: Mapping[str, tuple[str, str]]
-) -> tuple[list[Found], list[Found]]:
-    """Those for training and those for validation.
-
-    The content of a file says where it goes, so that it stays there when others are added; files
-    that hold nearly the same picture go together.
-    """
-    pictures = [found for found in files if found.name in scanned and scanned[found.name][1]]
-    thumbnails = [np.frombuffer(bytes.fromhex(scanned[p.name][1]), np.uint8) for p in pictures]
-    groups = near_duplicates(np.array(thumbnails)) if pictures else []
-    lowest: dict[int, str] = {}
-    for group, found in zip(groups, pictures, strict=True):
-        checksum = scanned[found.name][0]
-        lowest[group] = min(lowest.get(group, checksum), checksum)
-    lots = {found.name: lot(lowest[group]) for group, found in zip(groups, pictures, strict=True)}
-    validation = [found for found in files if lots.get(found.name, 1.0) < fraction]
-    taken = set(validation)
-    return [found for found in files if found not in taken], validation
-
-
 # ---- the end -----------------------------------------------------------------------------------
 
 
@@ -266,27 +243,6 @@ def write_table(path: Path, rows: Sequence[Sequence[str]]) -> None:
             csv.writer(file).writerows(rows)
 
 
-def duplicates(used: Mapping[str, Sequence[tuple[str, str]]]) -> list[tuple[str, str, str]]:
-    """Files that are there twice.
-
-    Args:
-        used: by set, the checksum and the name of each file.
-
-    Returns:
-        For each but the first of equal ones: set, file, and the first, as "train: cat/1.jpg".
-    """
-    first: dict[str, tuple[str, str]] = {}
-    found = []
-    for name, files in used.items():
-        for checksum, file in files:
-            if checksum in first:
-                of, original = first[checksum]
-                found.append((name, file, f"{of}: {original}"))
-            else:
-                first[checksum] = (name, file)
-    return found
-
-
 def remove_reports(partial: Path) -> None:
     """Leave nothing but what is moved to its place."""
     for pattern in ("scan-*", "*.tfrecord.json"):
@@ -295,21 +251,22 @@ def remove_reports(partial: Path) -> None:
     (partial / "plan").unlink()  # last: until then it can be gone on with
 
 
-def write_checksums(path: Path, used: Sequence[tuple[str, str]]) -> None:
-    """As `sha256sum` writes them, and checks them with --check."""
-    with replacing(path) as temporary:
-        text = "".join(f"{checksum}  {name}\n" for checksum, name in sorted(used))
-        temporary.write_text(text, encoding="utf-8", errors="surrogateescape")
+def put_in_place(complete: Path) -> None:
+    """Move whole sets to the folder above, where they replace those of their names.
 
-
-def read_checksums(path: Path) -> list[tuple[str, str]]:
-    """The inverse.
-
-    Raises:
-        UserError: there is no such file.
+    It can be stopped at any moment, and called again: what is not moved yet is in `complete`, and
+    no card is there before all that it names.
     """
-    try:
-        text = path.read_text(encoding="utf-8", errors="surrogateescape")
-    except OSError as error:
-        raise UserError(f"classes_from: {path}: {error.strerror}") from error
-    return [tuple(line.split("  ", 1)) for line in text.splitlines()]
+    folder = complete.parent
+    for path in sorted(complete.glob("*.json")):
+        name, card = path.stem, Card.load(path)
+        new = [shard.file for shard in card.shards] + [f"{name}.index", f"{name}.sha256"]
+        old = [*folder.glob(f"{name}-?????-of-?????.tfrecord"), folder / f"{name}.index"]
+        (folder / path.name).unlink(missing_ok=True)
+        for file in (file for file in old if file.name not in new):
+            file.unlink(missing_ok=True)
+        for file in (complete / file for file in new):
+            if file.exists():
+                os.replace(file, folder / file.name)
+        os.replace(path, folder / path.name)
+    shutil.rmtree(complete)

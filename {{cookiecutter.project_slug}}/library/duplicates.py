@@ -2,9 +2,15 @@
 
 import hashlib
 import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 from PIL import Image
+
+from library.errors import UserError
+from library.files import replacing
+from library.layouts import Found
 
 EDGE = 16
 """A picture's thumbnail is its gray, averaged down to EDGE x EDGE pixels."""
@@ -69,3 +75,65 @@ def lot(checksum: str) -> float:
 
 def sha256_of(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
+
+
+def split_by_content(
+    files: Sequence[Found], fraction: float, scanned: Mapping[str, tuple[str, str]]
+) -> tuple[list[Found], list[Found]]:
+    """Those for training and those for validation.
+
+    The content of a file says where it goes, so that it stays there when others are added; files
+    that hold nearly the same picture go together.
+    """
+    pictures = [found for found in files if found.name in scanned and scanned[found.name][1]]
+    thumbnails = [np.frombuffer(bytes.fromhex(scanned[p.name][1]), np.uint8) for p in pictures]
+    groups = near_duplicates(np.array(thumbnails)) if pictures else []
+    lowest: dict[int, str] = {}
+    for group, found in zip(groups, pictures, strict=True):
+        checksum = scanned[found.name][0]
+        lowest[group] = min(lowest.get(group, checksum), checksum)
+    lots = {found.name: lot(lowest[group]) for group, found in zip(groups, pictures, strict=True)}
+    validation = [found for found in files if lots.get(found.name, 1.0) < fraction]
+    taken = set(validation)
+    return [found for found in files if found not in taken], validation
+
+
+def exact_duplicates(used: Mapping[str, Sequence[tuple[str, str]]]) -> list[tuple[str, str, str]]:
+    """Files that are there twice.
+
+    Args:
+        used: by set, the checksum and the name of each file.
+
+    Returns:
+        For each but the first of equal ones: set, file, and the first, as "train: cat/1.jpg".
+    """
+    first: dict[str, tuple[str, str]] = {}
+    found = []
+    for name, files in used.items():
+        for checksum, file in files:
+            if checksum in first:
+                of, original = first[checksum]
+                found.append((name, file, f"{of}: {original}"))
+            else:
+                first[checksum] = (name, file)
+    return found
+
+
+def write_checksums(path: Path, used: Sequence[tuple[str, str]]) -> None:
+    """As `sha256sum` writes them, and checks them with --check."""
+    with replacing(path) as temporary:
+        text = "".join(f"{checksum}  {name}\n" for checksum, name in sorted(used))
+        temporary.write_text(text, encoding="utf-8", errors="surrogateescape")
+
+
+def read_checksums(path: Path) -> list[tuple[str, str]]:
+    """The inverse.
+
+    Raises:
+        UserError: there is no such file.
+    """
+    try:
+        text = path.read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError as error:
+        raise UserError(f"classes_from: {path}: {error.strerror}") from error
+    return [tuple(line.split("  ", 1)) for line in text.splitlines()]

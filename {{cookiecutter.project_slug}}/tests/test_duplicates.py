@@ -5,8 +5,7 @@ import io
 import numpy as np
 from PIL import Image
 
-from library.conversion import split_by_content
-from library.duplicates import near_duplicates, sha256_of, thumbnail
+from library.duplicates import near_duplicates, sha256_of, split_by_content, thumbnail
 from library.layouts import Found
 
 

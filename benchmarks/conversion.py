@@ -1,0 +1,235 @@
+"""Conversion of photos, against a limit and other programs: python benchmarks/conversion.py
+
+    python benchmarks/conversion.py [--rounds 3]
+
+JPEGs of 3000 x 2000 become JPEGs of at most 384 pixels, quality 95: by a bare loop of libjpeg-turbo
+and OpenCV, by ours from start to end (TFRecords, checksums, reports), and by others, each in two
+processes. JPEGs of 500 x 375 keep their bytes, against `tar cf`. Last come 100,000 small files: how
+much memory, and whether it slows down. The others live in build/peers; mogrify has to be installed.
+"""
+
+import argparse
+import functools
+import io
+import multiprocessing
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+LARGE, MEDIUM, SMALL, DIFFERENT = 360, 4000, 100_000, 40
+EDGE, PROCESSES = 384, 2
+PROJECT = next(Path(__file__).parent.parent.glob("*/run.py")).parent
+
+
+# ---- in the peers' environment: a file to JPEG bytes -------------------------------------------
+
+
+def bare_loop(data: bytes) -> bytes:
+    import cv2
+    import simplejpeg
+
+    cv2.setNumThreads(1)
+    height, width, _, _ = simplejpeg.decode_jpeg_header(data)
+    scale = min(1, EDGE / max(height, width))
+    size = round(width * scale), round(height * scale)
+    pixels = simplejpeg.decode_jpeg(
+        data, fastdct=True, fastupsample=True, min_width=size[0], min_height=size[1]
+    )
+    pixels = cv2.resize(pixels, size, interpolation=cv2.INTER_AREA)
+    return simplejpeg.encode_jpeg(pixels, quality=95, colorsubsampling="420")
+
+
+def pillow_thumbnail(data: bytes) -> bytes:
+    from PIL import Image
+
+    image, buffer = Image.open(io.BytesIO(data)), io.BytesIO()
+    image.thumbnail((EDGE, EDGE), Image.Resampling.LANCZOS, reducing_gap=None)
+    image.save(buffer, "JPEG", quality=95)
+    return buffer.getvalue()
+
+
+def vips_thumbnail(data: bytes) -> bytes:
+    import pyvips
+
+    image = pyvips.Image.thumbnail_buffer(data, EDGE, height=EDGE, size="down")
+    return image.jpegsave_buffer(Q=95)
+
+
+@functools.cache
+def _resizer() -> object:
+    """That of img2dataset, whose package needs much that this does not."""
+    import importlib.util
+    import sysconfig
+
+    file = Path(sysconfig.get_path("purelib")) / "img2dataset" / "resizer.py"
+    spec = importlib.util.spec_from_file_location("resizer", file)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    options = {"resize_mode": "keep_ratio_largest", "resize_only_if_bigger": True}
+    return module.Resizer(image_size=EDGE, encode_quality=95, **options)
+
+
+def img2dataset(data: bytes) -> bytes:
+    found = _resizer()(io.BytesIO(data))
+    if found[-1]:
+        raise RuntimeError(found[-1])
+    return found[0]
+
+
+FUNCTIONS: dict[str, Callable[[bytes], bytes]] = {
+    "limit: bare loop": bare_loop,
+    "Pillow thumbnail": pillow_thumbnail,
+    "pyvips thumbnail": vips_thumbnail,
+    "img2dataset's resizer": img2dataset,
+}
+
+
+def convert_files(function: Callable[[bytes], bytes], output: Path, files: list[Path]) -> None:
+    for file in files:
+        (output / file.name).write_bytes(function(file.read_bytes()))
+
+
+def run_function(name: str, folder: Path, output: Path) -> None:
+    files = sorted(folder.rglob("*.jpg"))
+    work = functools.partial(convert_files, FUNCTIONS[name], output)
+    with multiprocessing.Pool(PROCESSES) as pool:
+        pool.map(work, [files[number::PROCESSES] for number in range(PROCESSES)], chunksize=1)
+
+
+# ---- whole programs ----------------------------------------------------------------------------
+
+
+def ours(folder: Path, output: Path, *more: str) -> list[str]:
+    words = ["--dataset_dir", folder, "--tfrecord_dir", output, "--tfrecord_filename", "x", *more]
+    program = [sys.executable, PROJECT / "convert_dataset.py", "--num_workers", PROCESSES]
+    return [str(word) for word in (*program, *words)]
+
+
+def mogrify(folder: Path, output: Path, hint: bool) -> list[str]:
+    files = map(str, sorted(folder.rglob("*.jpg")))
+    size = ["-define", f"jpeg:size={2 * EDGE}x{2 * EDGE}"] * hint
+    words = [*size, "-resize", f"{EDGE}x{EDGE}>", "-quality", "95", "-path", str(output)]
+    return ["xargs", "-P", str(PROCESSES), "-n", "20", "mogrify", *words], "\0".join(files)
+
+
+def timed(words: list[str], output: Path, text: str = "") -> tuple[float, float]:
+    """Seconds, and those of CPU, of a program that writes to a folder of its own."""
+    shutil.rmtree(output, ignore_errors=True)
+    output.mkdir(parents=True)
+    before, begin = os.times(), time.perf_counter()
+    process = subprocess.run(words, input=text, capture_output=True, text=True)
+    seconds, after = time.perf_counter() - begin, os.times()
+    if process.returncode:
+        sys.exit(f"{words}:\n{process.stderr}")
+    return seconds, sum(after[2:4]) - sum(before[2:4])
+
+
+def in_turns(rounds: int, count: int, runs: dict[str, Callable[[], tuple[float, float]]]) -> None:
+    """Print medians; the first one is what the others are compared with."""
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in runs}
+    for _ in range(rounds):
+        for name, run in runs.items():
+            times[name].append(run())
+    medians = {
+        name: [statistics.median(each) for each in zip(*pairs, strict=True)]
+        for name, pairs in times.items()
+    }
+    limit, limit_cpu = next(iter(medians.values()))
+    for name, (wall, cpu) in medians.items():
+        print(
+            f"{name:34} {count / wall:9,.1f} pictures/s ({limit / wall:.2f} x), "
+            f"{1e3 * cpu / count:6.2f} CPU ms a picture ({cpu / limit_cpu:.2f} x)",
+            flush=True,
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--function", nargs=3, help="only this one, here, once")
+    options = parser.parse_args()
+    if options.function:
+        name, folder, output = options.function
+        run_function(name, Path(folder), Path(output))
+        return
+
+    from common import photo, system_name
+    from peers import peers_python
+
+    print(system_name(), flush=True)
+    python = peers_python()
+    with tempfile.TemporaryDirectory() as place:
+        large, medium, small, output = (
+            Path(place) / name for name in ("large", "medium", "small", "output")
+        )
+        for folder, count, size in ((large, LARGE, (3000, 2000)), (medium, MEDIUM, (500, 375))):
+            (folder / "x").mkdir(parents=True)
+            photos = [photo(seed, *size) for seed in range(DIFFERENT)]
+            for number in range(count):
+                (folder / "x" / f"{number:05}.jpg").write_bytes(photos[number % DIFFERENT])
+
+        runs = {
+            name: functools.partial(
+                timed, [python, __file__, "--function", name, str(large), str(output)], output
+            )
+            for name in FUNCTIONS
+        }
+        runs["ours"] = functools.partial(timed, ours(large, output), output)
+        if shutil.which("mogrify"):
+            for hint in (True, False):
+                words, text = mogrify(large, output, hint)
+                name = f"mogrify, {'with' if hint else 'without'} a size hint"
+                runs[name] = functools.partial(timed, [words[0], "-0", *words[1:]], output, text)
+        in_turns(options.rounds, LARGE, runs)
+
+        tar = ["tar", "cf", str(output / "x.tar"), str(medium)]
+        runs = {"tar cf": functools.partial(timed, tar, output)}
+        keep = ours(medium, output, "--max_edge", "500")
+        runs["ours, bytes kept"] = functools.partial(timed, keep, output)
+        in_turns(options.rounds, MEDIUM, runs)
+
+        many_small_files(small, output, photo(0, 32, 24))
+
+
+def many_small_files(folder: Path, output: Path, picture: bytes) -> None:
+    """Memory, and the speed of the first and the last tenth, of a conversion."""
+    import psutil
+
+    for number in range(SMALL):
+        file = folder / str(number % 100) / f"{number:06}.jpg"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(picture + str(number).encode())
+    shutil.rmtree(output)
+    process = psutil.Popen(ours(folder, output), stdout=subprocess.DEVNULL)
+    begin, largest, finished = time.perf_counter(), 0, []
+    while process.poll() is None:
+        with_children = [process, *process.children(recursive=True)]
+        try:
+            largest = max(largest, sum(each.memory_info().rss for each in with_children))
+        except psutil.NoSuchProcess:
+            continue
+        done = len(list((output / ".x.partial").glob("*.tfrecord.json")))
+        if not finished or done > finished[-1][0]:
+            finished.append((done, time.perf_counter() - begin))
+        time.sleep(0.02)
+    seconds = time.perf_counter() - begin
+    whole = finished[-1][0]
+    at = {
+        share: next(t for done, t in finished if done >= share * whole) for share in (0.1, 0.9, 1)
+    }
+    first, last = at[0.1] - finished[0][1], at[1] - at[0.9]
+    print(
+        f"{SMALL:,} small files: {seconds:.0f} s, {SMALL / seconds:,.0f} a second, at most "
+        f"{largest / 2**20:,.0f} MB resident in all; the first tenth took {first:.1f} s, the last "
+        f"one {last:.1f} s"
+    )
+
+
+if __name__ == "__main__":
+    main()
