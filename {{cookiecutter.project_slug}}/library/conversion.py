@@ -185,13 +185,13 @@ def open_partial(partial: Path, plan: str, *, shared: bool) -> None:
     """
     file = partial / "plan"
     known = file.read_text() if file.exists() else None
-    if partial.exists() and known != plan:
-        if shared and known is not None:
-            raise UserError(
-                f"shards: {partial} is of a conversion of other files, or with other options: "
-                "give the same ones, or delete it"
-            )
-        shutil.rmtree(partial)
+    if shared and known not in (None, plan):
+        raise UserError(
+            f"shards: {partial} is of a conversion of other files, or with other options: give the "
+            "same ones, or delete it"
+        )
+    if not shared and known != plan:
+        shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True, exist_ok=True)
     if not shared:
         remove_leftovers(partial)

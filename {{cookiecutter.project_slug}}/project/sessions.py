@@ -88,6 +88,8 @@ def training_data(settings: Settings) -> Card:
             f"validation_data: {settings.validation_data} has the classes "
             f"{', '.join(validation.classes)}, but the training data has {', '.join(card.classes)}"
         )
+    if not card.classes:
+        raise UserError(f"train_data: {settings.train_data} has no classes to learn")
     for each, path in ((card, settings.train_data), (validation, settings.validation_data)):
         each.files(path)  # all have to be there
     return card

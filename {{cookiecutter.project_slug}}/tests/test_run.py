@@ -349,6 +349,13 @@ def cut(file: Path) -> None:
     file.write_bytes(file.read_bytes()[:-1])
 
 
+def test_pictures_of_no_class_cannot_be_trained_on(fresh, pictures):
+    convert(pictures / "test", fresh / "data", "plain", "--unlabeled")
+    both = ["--train_data", "data/plain", "--validation_data", "data/plain"]
+    process = run_program("run.py", *SHORT, *both, cwd=fresh, status=2)
+    assert "data/plain has no classes to learn" in process.stderr
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
