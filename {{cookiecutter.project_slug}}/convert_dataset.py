@@ -95,7 +95,7 @@ class Options:
     runner: str | None = option(
         None, "Apache Beam's runner, as DirectRunner, instead of processes", group=WORK
     )
-    beam_options: str = option("", "Beam's own options, in one line", group=WORK)
+    beam_options: str | None = option(None, "Beam's own options, in one line", group=WORK)
     verify: bool = option(False, "read a finished data set, and name its faults", group=WORK)
 
 
@@ -284,7 +284,7 @@ def run_missing(function: Any, tasks: Sequence[Task], options: Options, unit: st
     if options.runner:
         from library.beam import run_with_beam
 
-        run_with_beam(function, missing, options.runner, options.beam_options)
+        run_with_beam(function, missing, options.runner, options.beam_options or "")
         return
     try:
         with Progress(sum(len(task.files) for task in missing), unit) as progress:
