@@ -55,8 +55,8 @@ def main() -> None:
             print(
                 f"{card.num_examples:,} pictures, {64 * found['batches']:,} drawn in "
                 f"{points[-1, 0] / 60:.0f} minutes: {mb[0]:,.0f} MB resident at half time, "
-                f"{mb[-1]:,.0f} at the end, at most {mb.max():,.0f}; slope since then {slope:+.1f} MB an hour, "
-                f"standard error {covariance[0, 0] ** 0.5:.1f}",
+                f"{mb[-1]:,.0f} at the end, at most {mb.max():,.0f}; slope since then "
+                f"{slope:+.1f} MB an hour, standard error {covariance[0, 0] ** 0.5:.1f}",
                 flush=True,
             )
 
