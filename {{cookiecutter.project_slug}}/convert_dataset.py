@@ -25,6 +25,7 @@ from library import conversion, duplicates, layouts
 from library.config import Parser
 from library.conversion import Task
 from library.errors import RunError, UserError, run
+from library.files import check_folder
 from library.options import REQUIRED, option
 from library.progress import Progress
 from library.tfrecord import Card
@@ -176,6 +177,7 @@ def check_options(options: Options) -> None:
         raise UserError("dataset_dir: missing: the folder of the pictures")
     if not options.dataset_dir.is_dir():
         raise UserError(f"dataset_dir: {options.dataset_dir} is not a folder")
+    check_folder("tfrecord_dir", options.tfrecord_dir)
     if options.labels and options.unlabeled:
         raise UserError("unlabeled: --labels gives each file a label: leave out one of them")
     if options.validation_fraction and name == VALIDATION:
@@ -187,7 +189,8 @@ def check_options(options: Options) -> None:
             raise UserError("shards: --finalize comes when all shards are there: leave out one")
         if not options.num_shards:
             raise UserError("shards: give --num_shards too: it has to be the same everywhere")
-        if max(map(int, options.shards.split("-"))) >= options.num_shards:
+        first, *last = map(int, options.shards.split("-"))
+        if not first <= (last or [first])[0] < options.num_shards:
             raise UserError(
                 f"shards: {options.shards} is not within 0-{options.num_shards - 1}, all of "
                 f"num_shards, {options.num_shards}"
@@ -331,24 +334,26 @@ def report_duplicates(
 ) -> None:
     """List the files that are there twice, also in the set of `classes_from`."""
     files = {
-        name: [tuple(row) for report in of_set for row in report["used"]]
+        name: [duplicates.Used(*row) for report in of_set for row in report["used"]]
         for name, of_set in reports.items()
     }
     for name, rows in files.items():
         duplicates.write_checksums(partial / f"{name}.sha256", rows)
-    others = {}
+    known = {}
     if options.classes_from:
         other = options.classes_from.with_suffix("")
-        others[other.name] = duplicates.read_checksums(other.with_suffix(".sha256"))
-    found = duplicates.exact_duplicates({**others, **files})
+        known[other.name] = duplicates.read_checksums(other.with_suffix(".sha256"))
+    found = [row for row in duplicates.exact_duplicates({**known, **files}) if row.set in files]
     table = options.tfrecord_dir / f"{options.tfrecord_filename}.duplicates.csv"
-    rows = [("set", "file", "same as"), *found]
-    conversion.write_table(table, [row for row in rows if row[0] not in others])
-    leaks = sum(same.startswith(f"{other}: ") for _, _, same in found for other in others)
+    conversion.write_table(table, [("set", "file", "same as", "which is of class"), *found])
+    leaks = [row for row in found if row.same_as.startswith(tuple(f"{name}: " for name in known))]
+    contradictions = [row for row in found if row.other_class]
     if found:
         print(f"{len(found)} files are there twice: see {table}")
+    if contradictions:
+        print(f"contradiction: {len(contradictions)} of them are of another class there")
     if leaks:
-        print(f"leak: {leaks} of them are in {options.classes_from.stem} as well")
+        print(f"leak: {len(leaks)} of them are in {options.classes_from.stem} as well")
 
 
 def check_places(folder: Path, options: Options) -> None:

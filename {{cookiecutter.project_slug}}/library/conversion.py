@@ -78,7 +78,7 @@ def convert_shard(task: Task, bad: Mapping[int, str], tell: Tell) -> None:
         tell: called with the number of a file and its size, before that is read.
     """
     rejected: list[tuple[str, str]] = []
-    used: list[tuple[str, str]] = []
+    used: list[tuple[str, str, str]] = []
     count: collections.Counter[int] = collections.Counter()
 
     def records() -> Iterator[bytes]:
@@ -89,8 +89,8 @@ def convert_shard(task: Task, bad: Mapping[int, str], tell: Tell) -> None:
                 rejected.append((found.name, str(error)))
                 continue
             count[found.label] += 1
-            used.append((sha256_of(data), found.name))
             class_name = task.classes[found.label] if task.classes else ""
+            used.append((sha256_of(data), found.name, class_name))
             yield to_example(jpeg, found.label, class_name, found.name)
 
     shard, _ = write_shard(task.output, records())

@@ -4,6 +4,7 @@ import hashlib
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
@@ -98,36 +99,46 @@ def split_by_content(
     return [found for found in files if found not in taken], validation
 
 
-def exact_duplicates(used: Mapping[str, Sequence[tuple[str, str]]]) -> list[tuple[str, str, str]]:
-    """Files that are there twice.
+class Used(NamedTuple):
+    """A file in a data set."""
 
-    Args:
-        used: by set, the checksum and the name of each file.
+    checksum: str  # SHA-256, hexadecimal
+    name: str
+    class_name: str = ""
 
-    Returns:
-        For each but the first of equal ones: set, file, and the first, as "train: cat/1.jpg".
-    """
-    first: dict[str, tuple[str, str]] = {}
+
+class Duplicate(NamedTuple):
+    """A file that is there before."""
+
+    set: str
+    file: str
+    same_as: str  # as "train: cat/1.jpg"
+    other_class: str  # that of the one before, where it is another one
+
+
+def exact_duplicates(sets: Mapping[str, Sequence[Used]]) -> list[Duplicate]:
+    """All but the first of equal files, by the sets that they are in."""
+    first: dict[str, tuple[str, Used]] = {}
     found = []
-    for name, files in used.items():
-        for checksum, file in files:
-            if checksum in first:
-                of, original = first[checksum]
-                found.append((name, file, f"{of}: {original}"))
-            else:
-                first[checksum] = (name, file)
+    for name, files in sets.items():
+        for file in files:
+            of, original = first.setdefault(file.checksum, (name, file))
+            if original is not file:
+                classes = {original.class_name, file.class_name} - {""}
+                other = original.class_name if len(classes) > 1 else ""
+                found.append(Duplicate(name, file.name, f"{of}: {original.name}", other))
     return found
 
 
-def write_checksums(path: Path, used: Sequence[tuple[str, str]]) -> None:
+def write_checksums(path: Path, used: Sequence[Used]) -> None:
     """As `sha256sum` writes them, and checks them with --check."""
     with replacing(path) as temporary:
-        text = "".join(f"{checksum}  {name}\n" for checksum, name in sorted(used))
+        text = "".join(f"{file.checksum}  {file.name}\n" for file in sorted(used))
         temporary.write_text(text, encoding="utf-8", errors="surrogateescape")
 
 
-def read_checksums(path: Path) -> list[tuple[str, str]]:
-    """The inverse.
+def read_checksums(path: Path) -> list[Used]:
+    """The inverse, without the classes.
 
     Raises:
         UserError: there is no such file.
@@ -136,4 +147,4 @@ def read_checksums(path: Path) -> list[tuple[str, str]]:
         text = path.read_text(encoding="utf-8", errors="surrogateescape")
     except OSError as error:
         raise UserError(f"classes_from: {path}: {error.strerror}") from error
-    return [tuple(line.split("  ", 1)) for line in text.splitlines()]
+    return [Used(*line.split("  ", 1)) for line in text.splitlines()]

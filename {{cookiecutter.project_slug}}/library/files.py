@@ -30,18 +30,20 @@ def replacing(path: str | Path) -> Iterator[Path]:
 
 
 def check_folder(name: str, folder: str | Path) -> None:
-    """Refuse a folder that cannot be made, because a file stands in its way.
+    """Refuse a folder that cannot be made or written to.
 
     Args:
         name: of the option that says so.
         folder: which may be there or not.
 
     Raises:
-        UserError: it is a file, or below one.
+        UserError: it is a file, or below one, or nothing can be written there.
     """
-    for path in (Path(folder), *Path(folder).parents):
-        if path.exists() and not path.is_dir():
-            raise UserError(f"{name}: {path} is a file, not a folder")
+    path = next(path for path in (Path(folder), *Path(folder).parents) if path.exists())
+    if not path.is_dir():
+        raise UserError(f"{name}: {path} is a file, not a folder")
+    if not os.access(path, os.W_OK):
+        raise UserError(f"{name}: {path} cannot be written to")
 
 
 def remove_leftovers(folder: str | Path) -> None:

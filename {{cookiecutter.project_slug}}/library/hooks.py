@@ -80,7 +80,7 @@ class ProgressHook(SessionRunHook):
             self.warm_time = now
             self._count_from(now)
         elif self.warm_time is not None:
-            self.waited += float(run_values.results["waited"])
+            self.waited += max(0.0, float(run_values.results["waited"]))
         if "loss" in run_values.results:
             print(self._line(float(run_values.results["loss"]), now), flush=True)
 

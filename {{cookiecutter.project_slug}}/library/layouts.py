@@ -11,6 +11,7 @@ from library.options import did_you_mean
 
 JUNK = ("Thumbs.db", "desktop.ini", "__MACOSX")
 UNLABELED = -1
+LINK_OUT = "a link that leads out of the data set"
 
 
 class Found(NamedTuple):
@@ -52,7 +53,7 @@ def files_below(
             path = folder / entry.name
             real = os.path.realpath(path)
             if entry.is_symlink() and not follow_links and not is_inside(real, inside):
-                yield path, "a link that leads out of the data set"
+                yield path, LINK_OUT
             elif entry.is_dir():
                 if real in above:
                     yield path, "a link to a folder that it is in"
@@ -88,7 +89,18 @@ def folder_per_class(
     Raises:
         UserError: there are no folders or no files, or a class is not a known one.
     """
-    folders = [path for path in root.iterdir() if path.is_dir() and not is_junk(path.name)]
+    inside = os.path.realpath(root)
+    rejected: list[tuple[str, str]] = []
+    folders = []
+    for path in sorted(root.iterdir()):
+        if is_junk(path.name):
+            continue
+        if not follow_links and not is_inside(os.path.realpath(path), inside):
+            rejected.append((path.name, LINK_OUT))
+        elif path.is_dir():
+            folders.append(path)
+        else:
+            rejected.append((path.name, "not in the folder of a class"))
     if not folders:
         raise UserError(
             f"dataset_dir: {root} has no folders: one for each class is needed, or --labels with "
@@ -100,7 +112,6 @@ def folder_per_class(
     names = sorted((folder.name for folder in folders), key=numbers_by_value)
     labels = _labels(names, classes, "dataset_dir")
     files: list[Found] = []
-    rejected: list[tuple[str, str]] = []
     for name in names:
         for path, reason in files_below(root / name, root=root, follow_links=follow_links):
             relative = path.relative_to(root).as_posix()
@@ -108,11 +119,6 @@ def folder_per_class(
                 rejected.append((relative, reason))
             else:
                 files.append(Found(relative, labels[name]))
-    rejected += [
-        (path.name, "not in the folder of a class")
-        for path in sorted(root.iterdir())
-        if not path.is_dir() and not is_junk(path.name)
-    ]
     return Layout(list(classes or names), files, rejected)
 
 
@@ -153,7 +159,7 @@ def files_with_csv(
         elif not path.is_file():
             rejected.append((name, "no such file"))
         elif not follow_links and not is_inside(os.path.realpath(path), inside):
-            rejected.append((name, "a link that leads out of the data set"))
+            rejected.append((name, LINK_OUT))
         else:
             files[name] = Found(name, labels[label])
     return Layout(list(classes or names), list(files.values()), rejected)

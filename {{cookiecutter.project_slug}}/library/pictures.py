@@ -171,6 +171,8 @@ def _standard(image: Image.Image) -> Image.Image:
     """The picture as a viewer shows it, in RGB: upright, in sRGB, transparent parts on white."""
     transform, mode = _to_srgb(image), _mode_of_profile(image)
     image = ImageOps.exif_transpose(image)
+    if image.mode == "F" or (image.mode == "I" and image.getextrema()[1] > 65535):
+        raise BadPictureError("gray of unknown range: neither 8 nor 16 bit")
     if image.mode.startswith("I"):  # 16 bit of gray
         image = image.point(lambda value: value / 256).convert("L")
     alpha = None

@@ -80,7 +80,12 @@ class _Worker:
         self.function = function
         self.connection, there = SPAWN.Pipe()
         self.process = SPAWN.Process(target=_work, args=(function, there), daemon=True)
-        self.process.start()
+        # What ignores ctrl-C hands that on: it is for the parent, also while a child imports.
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            self.process.start()
+        finally:
+            signal.signal(signal.SIGINT, before)
         there.close()
 
     def begin(self, number: int, task: Any, bad: Mapping[int, str]) -> None:
@@ -118,7 +123,6 @@ class _Worker:
 
 def _work(function: Function, connection: Connection) -> None:
     """The life of a worker: it ends with its parent."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # ctrl-C is for the parent
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
         while True:
             task, bad = connection.recv()

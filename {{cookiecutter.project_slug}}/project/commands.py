@@ -54,9 +54,12 @@ def predict(
         lambda: prediction_input(pictures, settings, hyperparameters), checkpoint_path=checkpoint
     )
     write_csv(output, predictions, model.class_names, pictures.errors)
-    print(f"{len(pictures.files)} predictions written to {output}")
-    if pictures.errors:
-        print(f"{len(pictures.errors)} files could not be used: see the column error")
+    failed = len(pictures.errors)
+    if failed == len(pictures.files):
+        raise UserError(f"--input: none of {failed} files could be used: see {output}")
+    print(f"{len(pictures.files) - failed} predictions written to {output}")
+    if failed:
+        print(f"{failed} files could not be used: see the column error")
 
 
 def export(settings: Settings, hyperparameters: Hyperparameters, *, export_dir: str) -> None:

@@ -72,7 +72,7 @@ def told_in_a_line(settings: Settings, *data: str) -> Iterator[None]:
 def card_of(settings: Settings, field: str) -> Card:
     """The card of a data set, or a line that says how to make it."""
     path = getattr(settings, field)
-    if not tf.io.gfile.exists(f"{path}.json"):
+    if not URL.match(path) and not os.path.exists(f"{path}.json"):
         how = "convert_dataset.py makes one"
         if field == "validation_data":
             how += ", with --validation_fraction 0.1; the best model is chosen on it"

@@ -39,7 +39,9 @@ class Settings:
         choices=("none", "memory", "file"),
     )
     cache_decoded: bool = option(
-        False, "keep its pictures decoded: faster, and 5 to 20 times as large", group=DATA
+        False,
+        "keep its pictures decoded: faster, 5 to 20 times as large, and not the same to the bit",
+        group=DATA,
     )
     cache_dir: Path = option(Path("out/cache"), "folder of `cache: file`", group=DATA)
     limit_train_examples: int | None = option(
@@ -133,6 +135,8 @@ class Settings:
             raise UserError(
                 f"cache: {self.cache} is read by number, in a shuffle of all: set shuffle: global"
             )
+        if self.cache_decoded and self.cache == "none":
+            raise UserError("cache_decoded: there is no cache: set cache: memory, or cache: file")
         if self.num_parallel_calls == 0:
             raise UserError("num_parallel_calls: 0 is not -1 or at least 1")
 

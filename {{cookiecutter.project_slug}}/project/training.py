@@ -87,7 +87,8 @@ def train(settings: Settings, hyperparameters: Hyperparameters) -> None:
     if evaluated and early_stop.due:
         print(f"already stopped early at step {step}; a larger early_stopping_evals goes on")
         return
-    train_records(settings, 0)  # opened, or brought to a cache, before anything is written
+    with told_in_a_line(settings, settings.train_data):
+        train_records(settings, 0)  # opened, or brought to a cache, before anything is written
     for change in _record_start(settings, hyperparameters, plan):
         print(f"changed since the last start: {change}")
     model.save(settings.model_dir)

@@ -18,6 +18,7 @@ from library.pictures import Jpeg
 from library.tfrecord import Card, Reader, write_index, write_shard
 from project.input_fn import train_input, train_source
 from project.settings import Hyperparameters, Settings
+from project.training import train
 
 
 @pytest.fixture
@@ -29,6 +30,27 @@ def batches(settings: Settings, image_size: int = 16) -> list[tuple[np.ndarray, 
     hyperparameters = Hyperparameters(image_size=image_size, min_crop_area=0.2)
     dataset = train_input(settings, hyperparameters, 8).take(30)  # several epochs
     return [(features["image"], labels) for features, labels in dataset.as_numpy_iterator()]
+
+
+@pytest.mark.parametrize("kind", ["memory", "file"])
+def test_a_damaged_record_is_named_when_a_cache_is_filled(data, tmp_path, kind):
+    for file in data.iterdir():
+        shutil.copy(file, tmp_path)
+    (shard, *_) = sorted(tmp_path.glob("train-*.tfrecord"))
+    content = bytearray(shard.read_bytes())
+    content[100] ^= 1
+    shard.write_bytes(content)
+    settings = Settings(
+        train_data=str(tmp_path / "train"),
+        validation_data=str(tmp_path / "validation"),
+        model_dir=tmp_path / "current",
+        best_model_dir=tmp_path / "best",
+        cache=kind,
+        cache_dir=tmp_path / "kept",
+    )
+    with pytest.raises(UserError, match=f"{shard.name}: record 0 is damaged"):
+        train(settings, Hyperparameters(image_size=16))
+    assert not (tmp_path / "current").exists()
 
 
 @pytest.mark.parametrize("decoded", [False, True])

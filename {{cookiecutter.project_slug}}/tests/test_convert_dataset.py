@@ -334,6 +334,7 @@ def test_several_machines_write_what_one_writes(pictures, tmp_path):
     [
         (["--shards", "0-9"], "shards: give --num_shards too"),
         (["--shards", "0-9", "--num_shards", "9"], "shards: 0-9 is not within 0-8"),
+        (["--shards", "3-1", "--num_shards", "9"], "shards: 3-1 is not within 0-8"),
         (["--shards", "a"], "shards: a is not a number, or two as 0-99"),
         (["--shards", "0", "--num_shards", "2", "--finalize"], "shards: --finalize comes when"),
         (["--unlabeled", "--labels", "x.csv"], "unlabeled: --labels gives each file a label"),
@@ -374,6 +375,21 @@ def test_a_test_set_has_the_labels_of_the_training_set(pictures, data, tmp_path)
     shutil.copy(some[0], tmp_path / "in" / "dragon" / "1.jpg")
     process = convert(tmp_path / "in", out, "third", *from_train, status=2)
     assert "the class dragon is not in classes_from" in process.stderr
+
+
+def test_a_picture_in_two_classes_is_a_contradiction(pictures, tmp_path):
+    shutil.copytree(pictures / "test" / "bar", tmp_path / "in" / "bar")
+    shutil.copytree(pictures / "test" / "bar", tmp_path / "in" / "pub")
+    process = convert(tmp_path / "in", tmp_path / "out", "test")
+    assert "4 files are there twice" in process.stdout
+    assert "contradiction: 4 of them are of another class there" in process.stdout
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
+def test_a_folder_that_cannot_be_written_to_is_one_line(pictures, tmp_path):
+    (tmp_path / "out").mkdir(mode=0o500)
+    process = convert(pictures / "test", tmp_path / "out" / "deeper", "test", status=2)
+    assert "out cannot be written to" in process.stderr
 
 
 def test_labels_from_a_table_and_no_labels(pictures, tmp_path):

@@ -5,7 +5,16 @@ import io
 import numpy as np
 from PIL import Image
 
-from library.duplicates import near_duplicates, sha256_of, split_by_content, thumbnail
+from library.duplicates import (
+    Used,
+    exact_duplicates,
+    near_duplicates,
+    read_checksums,
+    sha256_of,
+    split_by_content,
+    thumbnail,
+    write_checksums,
+)
 from library.layouts import Found
 
 
@@ -68,3 +77,20 @@ def test_a_split_keeps_versions_together_and_stays_when_files_are_added():
     assert 10 < len(seeds[1]) < 40
     few = [found for found in files if not found.name.startswith(("1", "7"))]
     assert set(split_by_content(few, 0.3, scanned)[1]) == set(validation) & set(few)
+
+
+def test_exact_duplicates_and_contradictions():
+    sets = {
+        "train": [Used("aa", "cat/1.jpg"), Used("bb", "dog/1.jpg")],
+        "test": [Used("aa", "cat/9.jpg", "cat"), Used("cc", "x", "cat"), Used("cc", "y", "dog")],
+    }
+    assert exact_duplicates(sets) == [
+        ("test", "cat/9.jpg", "train: cat/1.jpg", ""),
+        ("test", "y", "test: x", "cat"),
+    ]
+
+
+def test_checksums_are_read_as_they_are_written(tmp_path):
+    used = [Used("aa", "a  b/ä.jpg"), Used("bb", "2.jpg")]
+    write_checksums(tmp_path / "x.sha256", used)
+    assert read_checksums(tmp_path / "x.sha256") == used

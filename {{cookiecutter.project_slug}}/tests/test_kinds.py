@@ -149,6 +149,10 @@ REJECTED: dict[str, tuple[Callable[[], bytes], str]] = {
         ),
         "too large: 60000 x 60000 pixels",
     ),
+    "floating-point gray": (
+        lambda: encoded(Image.fromarray((X / 80).astype(np.float32)), "TIFF"),
+        "gray of unknown range",
+    ),
     "a thread": (lambda: encoded(Image.new("L", (5000, 9))), "too thin: 5000 x 9 pixels"),
 }
 

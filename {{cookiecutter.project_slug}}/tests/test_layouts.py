@@ -91,15 +91,18 @@ def test_links_are_followed_once_and_not_out_of_the_data_set(root, tmp_path):
     (root / "cat" / "loop").symlink_to(root / "cat")
     (root / "cat" / "nowhere").symlink_to(root / "nothing")
     os.mkfifo(root / "cat" / "pipe")
-    _, files, rejected = folder_per_class(root)
+    (root / "bird").symlink_to(tmp_path / "outside")
+    classes, files, rejected = folder_per_class(root)
+    assert classes == ["cat", "dog"]
     names = {found.name for found in files}
     assert "cat/inside" in names
     assert not names & {"cat/file", "cat/folder/3.jpg", "cat/loop/1.jpg", "cat/pipe"}
     reasons = dict(rejected)
-    for name in ("cat/file", "cat/folder"):
+    for name in ("cat/file", "cat/folder", "bird"):
         assert reasons[name] == "a link that leads out of the data set"
     assert reasons["cat/loop"] == "a link to a folder that it is in"
     for name in ("cat/nowhere", "cat/pipe"):
         assert reasons[name] == "not a file, or a link to nothing"
-    _, files, _ = folder_per_class(root, follow_links=True)
+    classes, files, _ = folder_per_class(root, follow_links=True)
+    assert classes == ["bird", "cat", "dog"]
     assert {"cat/file", "cat/folder/3.jpg"} <= {found.name for found in files}

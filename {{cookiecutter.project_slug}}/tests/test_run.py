@@ -129,7 +129,11 @@ def test_prediction_and_export_agree(trained, pictures):
     (trained / "more" / "broken.png").write_bytes(b"no picture")
     folders = [pictures / "test" / "star", trained / "more", pictures / "test" / "bar"]
     process = run_program("run.py", "predict", *SHORT, "--input", *folders, cwd=trained)
-    assert "9 predictions written to predictions.csv\n1 files could not be" in process.stdout
+    assert "8 predictions written to predictions.csv\n1 files could not be" in process.stdout
+    words = ["--input", trained / "more", "--output", "bad.csv"]
+    process = run_program("run.py", "predict", *SHORT, *words, cwd=trained, status=2)
+    assert "--input: none of 1 files could be used: see bad.csv" in process.stderr
+    assert "not a picture" in (trained / "bad.csv").read_text()
     with open(trained / "predictions.csv", newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert [Path(row["file"]).parent.name for row in rows] == ["star"] * 4 + ["more"] + ["bar"] * 4
