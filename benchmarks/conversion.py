@@ -232,14 +232,12 @@ def many_small_files(folder: Path, output: Path, picture: bytes) -> None:
         time.sleep(0.02)
     seconds = time.perf_counter() - begin
     whole = finished[-1][0]
-    at = {
-        share: next(t for done, t in finished if done >= share * whole) for share in (0.1, 0.9, 1)
-    }
-    first, last = at[0.1] - finished[0][1], at[1] - at[0.9]
+    shares = (0.02, 0.1, 0.9, 0.98)  # of the shards: before and after, processes start and end
+    at = [next(t for done, t in finished if done >= share * whole) for share in shares]
+    rates = [0.08 * SMALL / (after - before) for before, after in (at[:2], at[2:])]
     print(
-        f"{SMALL:,} small files: {seconds:.0f} s, {SMALL / seconds:,.0f} a second, at most "
-        f"{largest / 2**20:,.0f} MB resident in all; the first tenth took {first:.1f} s, the last "
-        f"one {last:.1f} s"
+        f"{SMALL:,} small files: {seconds:.0f} s, at most {largest / 2**20:,.0f} MB resident in "
+        f"all; {rates[0]:,.0f} a second in the first tenth, {rates[1]:,.0f} in the last one"
     )
 
 
