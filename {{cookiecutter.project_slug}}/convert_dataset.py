@@ -341,8 +341,9 @@ def report_duplicates(
         duplicates.write_checksums(partial / f"{name}.sha256", rows)
     known = {}
     if options.classes_from:
-        other = options.classes_from.with_suffix("")
-        known[other.name] = duplicates.read_checksums(other.with_suffix(".sha256"))
+        other = options.classes_from.stem
+        checksums = options.classes_from.with_name(f"{other}.sha256")
+        known[other] = duplicates.read_checksums(checksums)
     found = [row for row in duplicates.exact_duplicates({**known, **files}) if row.set in files]
     table = options.tfrecord_dir / f"{options.tfrecord_filename}.duplicates.csv"
     conversion.write_table(table, [("set", "file", "same as", "which is of class"), *found])

@@ -112,7 +112,7 @@ def scan_files(task: Task, bad: Mapping[int, str], tell: Tell) -> None:
     for found, data in _read_all(task, bad, tell, rejected):
         try:
             tiny = thumbnail(data).hex()
-        except Exception:  # it will be rejected, with a reason, when it is converted
+        except BadPictureError:  # it will be rejected, with its reason, when it is converted
             tiny = ""
         scanned[found.name] = (sha256_of(data), tiny)
     write_report(task, scanned=scanned)
@@ -205,7 +205,10 @@ def open_partial(partial: Path, plan: str, *, shared: bool) -> None:
 def finish(
     folder: Path, name: str, tasks: Sequence[Task], classes: Sequence[str], options: dict[str, Any]
 ) -> tuple[Card, list[Report]]:
-    """Write index and card of a set whose shards are all there; the reports are deleted.
+    """Write index and card of a set whose shards are all there.
+
+    Returns:
+        The card, and the reports of the shards.
 
     Raises:
         UserError: a shard is missing.

@@ -1,7 +1,6 @@
 """The same picture twice: exactly, by its bytes, or nearly, by what it looks like when tiny."""
 
 import hashlib
-import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -12,6 +11,7 @@ from PIL import Image
 from library.errors import UserError
 from library.files import replacing
 from library.layouts import Found
+from library.pictures import opened
 
 EDGE = 16
 """A picture's thumbnail is its gray, averaged down to EDGE x EDGE pixels."""
@@ -22,8 +22,12 @@ TABLES, PROJECTIONS, BIN = 8, 5, 20.0
 
 
 def thumbnail(data: bytes) -> bytes:
-    """The thumbnail of an encoded picture; what cannot be decoded raises as Pillow does."""
-    with Image.open(io.BytesIO(data)) as image:
+    """The thumbnail of an encoded picture.
+
+    Raises:
+        BadPictureError: it cannot be used.
+    """
+    with opened(data) as image:
         image.draft("L", (8 * EDGE, 8 * EDGE))
         return image.convert("L").resize((EDGE, EDGE), Image.Resampling.BILINEAR).tobytes()
 

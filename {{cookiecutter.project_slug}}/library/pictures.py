@@ -51,7 +51,7 @@ def standard_jpeg(data: bytes, *, max_edge: int, quality: int) -> Jpeg:
     Raises:
         BadPictureError: the file cannot be used.
     """
-    with _opened(data) as image:
+    with opened(data) as image:
         if max(image.size) <= max_edge and _is_standard(image, data, JPEGS):
             return Jpeg(data, image.height, image.width)
         image.draft(None, (max_edge, max_edge))  # a JPEG at 1/2, 1/4, 1/8, no smaller than this
@@ -73,7 +73,7 @@ def standard_bytes(data: bytes) -> bytes:
     Raises:
         BadPictureError: the file cannot be used.
     """
-    with _opened(data) as image:
+    with opened(data) as image:
         if _is_standard(image, data, (*JPEGS, "PNG")):
             image.load()
             return data
@@ -83,7 +83,7 @@ def standard_bytes(data: bytes) -> bytes:
 
 
 @contextlib.contextmanager
-def _opened(data: bytes) -> Iterator[Image.Image]:
+def opened(data: bytes) -> Iterator[Image.Image]:
     """A picture of a usable size, not decoded yet; what goes wrong with it becomes a reason."""
     if not data:
         raise BadPictureError("empty file")

@@ -76,6 +76,17 @@ def data(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def damaged(data: Path, folder: Path) -> Path:
+    """Copy data sets to a folder, the first record of train damaged; return its shard."""
+    for file in data.iterdir():
+        shutil.copy(file, folder)
+    (shard, *_) = sorted(folder.glob("train-*.tfrecord"))
+    content = bytearray(shard.read_bytes())
+    content[100] ^= 1
+    shard.write_bytes(content)
+    return shard
+
+
 def encoded(image: Image.Image, form: str = "PNG", **options) -> bytes:
     buffer = io.BytesIO()
     image.save(buffer, form, **options)

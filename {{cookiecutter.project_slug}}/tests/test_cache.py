@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import tensorflow as tf
+from conftest import damaged
 from PIL import Image
 
 from library import cache, images
@@ -34,12 +35,7 @@ def batches(settings: Settings, image_size: int = 16) -> list[tuple[np.ndarray, 
 
 @pytest.mark.parametrize("kind", ["memory", "file"])
 def test_a_damaged_record_is_named_when_a_cache_is_filled(data, tmp_path, kind):
-    for file in data.iterdir():
-        shutil.copy(file, tmp_path)
-    (shard, *_) = sorted(tmp_path.glob("train-*.tfrecord"))
-    content = bytearray(shard.read_bytes())
-    content[100] ^= 1
-    shard.write_bytes(content)
+    shard = damaged(data, tmp_path)
     settings = Settings(
         train_data=str(tmp_path / "train"),
         validation_data=str(tmp_path / "validation"),

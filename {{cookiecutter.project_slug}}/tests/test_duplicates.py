@@ -3,7 +3,9 @@
 import io
 
 import numpy as np
+import pytest
 from PIL import Image
+from test_kinds import REJECTED
 
 from library.duplicates import (
     Used,
@@ -16,6 +18,7 @@ from library.duplicates import (
     write_checksums,
 )
 from library.layouts import Found
+from library.pictures import BadPictureError
 
 
 def photo(seed: int, size: tuple[int, int] = (240, 180)) -> Image.Image:
@@ -52,6 +55,13 @@ def test_versions_of_a_picture_are_together_and_others_apart():
     thumbnails = np.array([np.frombuffer(thumbnail(each), np.uint8) for each in data])
     groups = near_duplicates(thumbnails)
     assert groups.tolist() == [number // 5 * 5 for number in range(300)]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in REJECTED if kind != "floating-point gray"])
+def test_what_cannot_be_decoded_has_no_thumbnail(kind):
+    """A bomb above all: it is refused before it is decoded."""
+    with pytest.raises(BadPictureError):
+        thumbnail(REJECTED[kind][0]())
 
 
 def test_many_at_once():

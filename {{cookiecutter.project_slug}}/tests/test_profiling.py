@@ -1,13 +1,12 @@
 """The profiler: what it measures, and its verdict on trainings with a known bottleneck."""
 
 import dataclasses
-import shutil
 import time
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import run_program
+from conftest import damaged, run_program
 
 from library import images, profiling
 from library.errors import UserError
@@ -135,12 +134,7 @@ def test_the_storage_is_read_in_three_ways(data):
 
 
 def test_a_damaged_record_is_one_line(data, tmp_path):
-    for file in data.iterdir():
-        shutil.copy(file, tmp_path)
-    (shard, *_) = sorted(tmp_path.glob("train-*.tfrecord"))
-    content = bytearray(shard.read_bytes())
-    content[100] ^= 1
-    shard.write_bytes(content)
+    shard = damaged(data, tmp_path)
     settings = Settings(
         train_data=str(tmp_path / "train"), validation_data=str(tmp_path / "validation")
     )
