@@ -377,6 +377,13 @@ def test_a_test_set_has_the_labels_of_the_training_set(pictures, data, tmp_path)
     assert "the class dragon is not in classes_from" in process.stderr
 
 
+def test_a_name_with_dots_has_its_checksums(pictures, tmp_path):
+    out = tmp_path / "out"
+    convert(pictures / "test", out, "train.v1")
+    process = convert(pictures / "test", out, "test.v1", "--classes_from", out / "train.v1.json")
+    assert "leak: 24 of them are in train.v1 as well" in process.stdout
+
+
 def test_a_picture_in_two_classes_is_a_contradiction(pictures, tmp_path):
     shutil.copytree(pictures / "test" / "bar", tmp_path / "in" / "bar")
     shutil.copytree(pictures / "test" / "bar", tmp_path / "in" / "pub")
