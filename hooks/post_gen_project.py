@@ -11,7 +11,7 @@ for cache in ("__pycache__", ".pytest_cache", ".ruff_cache"):
 print(f"""
 {Path.cwd().name} is ready. In its folder:
 
-    make demo                 train on sample pictures, and see every step
+    make demo                 train on sample data, and see every step
 
 or by hand:
 

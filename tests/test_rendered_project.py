@@ -32,7 +32,7 @@ def test_the_demo_reaches_its_target_and_is_quick_when_called_again(render):
     printed = python("demo.py", cwd=project)
     steps = [line for line in printed.splitlines() if line.startswith("== ")]
     assert [step[3:] for step in steps] == [
-        *["sample pictures", "convert train", "convert test"],
+        *["sample data", "convert train", "convert test"],
         *["train", "evaluate", "predict", "export"],
     ]
     end = [line.split("  ", 1)[0] for line in printed.splitlines()[-6:]]

@@ -1,18 +1,18 @@
-"""Convert pictures into TFRecord shards, an index and a card.
+"""Convert files into a data set: shards, an index and a card.
 
-python convert_dataset.py --dataset_dir photos/train --tfrecord_dir data \\
+python convert_dataset.py --dataset_dir mine/train --tfrecord_dir data \\
     --tfrecord_filename train --validation_fraction 0.1
 
-The pictures are in a folder for each class, whose names are those of the
+The files are in a folder for each class, whose names are those of the
 classes; or in any folder, and --labels is a CSV file with file and label.
-JPEG, PNG, GIF, BMP, TIFF and WebP are told by their content; what cannot be
-used is listed, with the reason, in <name>.rejected.csv. A conversion that was
-stopped goes on when the same command is given again.
+What cannot be used is listed, with the reason, in <name>.rejected.csv. A
+conversion that was stopped goes on when the same command is given again.
 """
 
 import collections
 import dataclasses
 import errno
+import functools
 import os
 import random
 import re
@@ -21,13 +21,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from library import conversion, duplicates, layouts
+from library import conversion, duplicates, layouts, shards
 from library.config import Parser
 from library.conversion import Task
 from library.errors import RunError, UserError, run
 from library.files import check_folder
 from library.options import REQUIRED, option
 from library.progress import Progress
+from library.shards import UNIT, ShardOptions
 from library.tfrecord import Card
 from library.verification import verify
 from library.workers import run_tasks
@@ -44,7 +45,7 @@ class Options:
 
     tfrecord_filename: str = option(REQUIRED, "name of the data set, as train")
     tfrecord_dir: Path = option(REQUIRED, "folder to write to, as data")
-    dataset_dir: Path | None = option(None, "folder of the pictures", group=SELECTION)
+    dataset_dir: Path | None = option(None, "folder of the files", group=SELECTION)
     labels: Path | None = option(
         None, "CSV file with the columns file and label, instead of folders", group=SELECTION
     )
@@ -55,7 +56,7 @@ class Options:
     follow_links: bool = option(False, "also links that lead out of the data set", group=SELECTION)
     validation_fraction: float = option(
         0.0,
-        f"share of the pictures for a second set, {VALIDATION}",
+        f"share of the files for a second set, {VALIDATION}",
         group=SELECTION,
         minimum=0,
         maximum=0.9,
@@ -67,21 +68,15 @@ class Options:
         minimum=0,
         maximum=1,
     )
-    max_edge: int = option(
-        384, "longer edge that pictures are scaled down to, in pixels", group=SHARDS, minimum=16
-    )
-    jpeg_quality: int = option(
-        95, "of pictures that are encoded", group=SHARDS, minimum=1, maximum=100
-    )
     num_shards: int | None = option(
         None,
-        f"files to write; null: one for {EXAMPLES_PER_SHARD} pictures, {MANY_SHARDS} or less "
+        f"files to write; null: one for {EXAMPLES_PER_SHARD} {UNIT}, {MANY_SHARDS} or less "
         "where there are few",
         group=SHARDS,
         minimum=1,
     )
     random_seed: int = option(
-        0, "fixes the order of the pictures in the shards", group=SHARDS, minimum=0
+        0, f"fixes the order of the {UNIT} in the shards", group=SHARDS, minimum=0
     )
     overwrite: bool = option(False, "replace a data set of this name", group=SHARDS)
     num_workers: int | None = option(
@@ -101,18 +96,21 @@ class Options:
 
 
 def main() -> None:
-    parser = Parser(__doc__, Options)
+    parser = Parser(__doc__ + shards.HELP, Options, ShardOptions)
     parser.parse(sys.argv[1:])
-    resolved = parser.resolve(Options)
+    resolved, of_shards = parser.resolve(Options), parser.resolve(ShardOptions)
     parser.raise_errors()
     options = resolved.options
     if options.verify:
-        print(verify(options.tfrecord_dir / options.tfrecord_filename, workers(options)))
+        path = options.tfrecord_dir / options.tfrecord_filename
+        verified = verify(path, shards.verify_shard, workers(options))
+        shards.open_data(path)
+        print(verified)
     else:
-        convert(options)
+        convert(options, of_shards.options)
 
 
-def convert(options: Options) -> None:
+def convert(options: Options, shard_options: ShardOptions) -> None:
     """Do what the flags say.
 
     Raises:
@@ -120,8 +118,8 @@ def convert(options: Options) -> None:
     """
     name, folder = options.tfrecord_filename, options.tfrecord_dir
     check_options(options)
-    layout = find_pictures(options)
-    files, known = layout.files, used(options)
+    layout = find_files(options)
+    files, known = layout.files, used(options) | dataclasses.asdict(shard_options)
     partial, complete = (folder / f".{name}.{word}" for word in ("partial", "complete"))
     if complete.exists():  # a conversion was stopped while it put its files in their places
         conversion.put_in_place(complete)
@@ -134,12 +132,13 @@ def convert(options: Options) -> None:
     if options.validation_fraction:
         sets = split(partial, files, options)
     tasks = {
-        name: shard_tasks(partial, name, members, layout.classes, options)
+        name: shard_tasks(partial, name, members, layout.classes, options, shard_options)
         for name, members in sets.items()
     }
     if not options.finalize:
         wanted = [task for of_set in tasks.values() for task in chosen(of_set, options)]
-        run_missing(conversion.convert_shard, wanted, options, "pictures")
+        kind = {"standard": shards.standard, "write_shard": shards.write_shard}
+        run_missing(functools.partial(conversion.convert_shard, **kind), wanted, options, UNIT)
     if options.shards:
         print(f"shards {options.shards} are written; --finalize ends it when all are there")
         return
@@ -148,17 +147,20 @@ def convert(options: Options) -> None:
     for name, of_set in tasks.items():
         finished = conversion.finish(partial, name, of_set, layout.classes, known)
         cards[name], reports[name] = finished
+        shards.write_index(partial / name, [task.output for task in of_set])
     report_rejected(layout, reports, options)
     report_duplicates(partial, reports, options)
     for card in cards.values():
         if not card.num_examples:
-            raise UserError(f"dataset_dir: no picture in {options.dataset_dir} could be used")
+            raise UserError(
+                f"dataset_dir: none of the files in {options.dataset_dir} could be used"
+            )
     conversion.remove_reports(partial)
     os.replace(partial, complete)
     conversion.put_in_place(complete)
     for name, card in cards.items():
         of_classes = f" of {len(card.classes)} classes" if card.classes else ""
-        print(f"{folder / name}: {card.num_examples} pictures{of_classes}")
+        print(f"{folder / name}: {card.num_examples} {UNIT}{of_classes}")
 
 
 def workers(options: Options) -> int:
@@ -174,7 +176,7 @@ def check_options(options: Options) -> None:
             "is tfrecord_dir"
         )
     if options.dataset_dir is None:
-        raise UserError("dataset_dir: missing: the folder of the pictures")
+        raise UserError("dataset_dir: missing: the folder of the files")
     if not options.dataset_dir.is_dir():
         raise UserError(f"dataset_dir: {options.dataset_dir} is not a folder")
     check_folder("tfrecord_dir", options.tfrecord_dir)
@@ -197,7 +199,7 @@ def check_options(options: Options) -> None:
             )
 
 
-def find_pictures(options: Options) -> layouts.Layout:
+def find_files(options: Options) -> layouts.Layout:
     """The files to convert, in the layout that the flags name."""
     root, links = options.dataset_dir, options.follow_links
     classes = Card.load(options.classes_from).classes if options.classes_from else None
@@ -214,8 +216,8 @@ def find_pictures(options: Options) -> layouts.Layout:
 
 def used(options: Options) -> dict[str, Any]:
     """The options that make a difference to the result."""
-    names = ("tfrecord_filename", "unlabeled", "follow_links", "validation_fraction", "max_edge")
-    names += ("jpeg_quality", "num_shards", "random_seed")
+    names = ("tfrecord_filename", "unlabeled", "follow_links", "validation_fraction")
+    names += ("num_shards", "random_seed")
     return {name: getattr(options, name) for name in names}
 
 
@@ -229,7 +231,8 @@ def split(
         Task(partial / f"scan-{number:05}", options.dataset_dir, part)
         for number, part in enumerate(parts)
     ]
-    run_missing(conversion.scan_files, tasks, options, "files compared")
+    scan = functools.partial(conversion.scan_files, thumbnail=shards.thumbnail)
+    run_missing(scan, tasks, options, "files compared")
     scanned = {}
     for task in tasks:
         report = conversion.load_report(task)
@@ -241,7 +244,7 @@ def split(
     for name, members in sets.items():
         if not members:
             raise UserError(
-                f"validation_fraction: {options.validation_fraction:g} of {len(files)} pictures "
+                f"validation_fraction: {options.validation_fraction:g} of {len(files)} {UNIT} "
                 f"leaves none for {name}"
             )
     return sets
@@ -253,6 +256,7 @@ def shard_tasks(
     files: Sequence[layouts.Found],
     classes: Sequence[str],
     options: Options,
+    shard_options: ShardOptions,
 ) -> list[Task]:
     """A task for each shard of a set; how many follows from the files alone."""
     few = min(MANY_SHARDS, -(-len(files) // FEW_EXAMPLES))
@@ -260,12 +264,11 @@ def shard_tasks(
     num_shards = min(wanted, len(files))
     return [
         Task(
-            partial / f"{name}-{number:05}-of-{num_shards:05}.tfrecord",
+            partial / f"{name}-{number:05}-of-{num_shards:05}{shards.SUFFIX}",
             options.dataset_dir,
             files[number::num_shards],
             classes,
-            options.max_edge,
-            options.jpeg_quality,
+            shard_options,
         )
         for number in range(num_shards)
     ]
@@ -376,7 +379,7 @@ def check_places(folder: Path, options: Options) -> None:
         )
     if VALIDATION not in sets and source == name:
         raise UserError(
-            f"validation_fraction: {validation} has pictures of {source}, which would be in "
+            f"validation_fraction: {validation} has {UNIT} of {source}, which would be in "
             f"both: give {before:g} again, or delete it"
         )
 

@@ -1,4 +1,4 @@
-"""The whole way, on sample pictures: python demo.py
+"""The whole way, on sample data: python demo.py
 
 Makes them, converts, trains, evaluates on the test split, predicts and exports, each by the
 command that you would type, and fails where the accuracy stays under its target. Called again, it
@@ -15,25 +15,25 @@ from pathlib import Path
 from library.errors import UserError, run
 
 OUT = Path("out/demo")
-PICTURES, DATA = OUT / "pictures", OUT / "data"
+SAMPLES, DATA = OUT / "samples", OUT / "data"
 TARGET = 0.95
 
 
 def main() -> None:
-    if not PICTURES.exists():
-        call("sample pictures", f"-m library.sample_data {PICTURES}")
+    if not SAMPLES.exists():
+        call("sample data", f"-m library.sample_data {SAMPLES}")
     for name, more in (("train", "--validation_fraction 0.1"), ("test", "")):
         if not (DATA / f"{name}.json").exists():
-            names = f"--dataset_dir {PICTURES}/{name} --tfrecord_filename {name}"
+            names = f"--dataset_dir {SAMPLES}/{name} --tfrecord_filename {name}"
             call(f"convert {name}", f"convert_dataset.py {names} --tfrecord_dir {DATA} {more}")
 
     files = f"--model_dir {OUT}/current --best_model_dir {OUT}/best"
     data = f"--train_data {DATA}/train --validation_data {DATA}/validation"
     call("train", f"run.py train {data} {files} --train_epochs 15 --epochs_between_evals 3")
     call("evaluate", f"run.py evaluate --test_data {DATA}/test {files} --split test")
-    pictures = " ".join(f"{PICTURES}/test/{name}-0001.jpg" for name in ("bar/bar", "star/star"))
-    pictures += f" {PICTURES}/test/cross/cross-0000.png"
-    call("predict", f"run.py predict {files} --input {pictures} --output {OUT}/predictions.csv")
+    one_of_each = [sorted(folder.iterdir())[0] for folder in sorted((SAMPLES / "test").iterdir())]
+    inputs = shlex.join(map(str, one_of_each[::2]))
+    call("predict", f"run.py predict {files} --input {inputs} --output {OUT}/predictions.csv")
     call("export", f"run.py export {files} --export_dir {OUT}/export")
 
     accuracy = json.loads((OUT / "current/evaluation/metrics.json").read_text())["accuracy"]

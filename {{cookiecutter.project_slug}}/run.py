@@ -65,7 +65,7 @@ def parse_command_line() -> tuple[dict[str, Any], Resolved, Resolved]:
     parser.add_argument("--project_file", default="project.yaml", metavar="FILE", help="its file")
     parser.add_argument("--print_config", action="store_true", help="show all values, and stop")
     parser.add_argument("--split", metavar="NAME", help="evaluate: one of " + ", ".join(SPLITS))
-    parser.add_argument("--input", nargs="+", metavar="FILE_OR_DIR", help="predict: pictures")
+    parser.add_argument("--input", nargs="+", metavar="FILE_OR_DIR", help="predict: what for")
     parser.add_argument("--output", metavar="FILE", help="predict: default predictions.csv")
     parser.add_argument("--export_dir", metavar="DIR", help="export: default export")
     text = "profile: write a trace for TensorBoard to model_dir"
@@ -84,7 +84,7 @@ def parse_command_line() -> tuple[dict[str, Any], Resolved, Resolved]:
             if arguments[flag] is not None and owner != command:
                 parser.add_error(f"--{flag} belongs to {owner}, not to {command}")
     if command == "predict" and not arguments["input"]:
-        parser.add_error("predict: --input is missing: name pictures, or folders of pictures")
+        parser.add_error("predict: --input is missing: name files, or folders of files")
     parser.raise_errors()
     return arguments, settings, hyperparameters
 

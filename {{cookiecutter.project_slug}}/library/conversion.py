@@ -12,17 +12,15 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from library.duplicates import sha256_of, thumbnail
-from library.errors import UserError
-from library.example import to_example
+from library.duplicates import sha256_of
+from library.errors import BadFileError, UserError
 from library.files import remove_leftovers, replacing
 from library.layouts import Found
-from library.pictures import BadPictureError, standard_jpeg
-from library.tfrecord import Card, Shard, index_of, write_index, write_shard
+from library.tfrecord import Card, Shard
 from library.workers import Tell
 
 FILES_PER_SCAN = 500
@@ -40,8 +38,8 @@ class Task:
     root: Path
     files: Sequence[Found]
     classes: Sequence[str] = ()
-    max_edge: int = 0
-    jpeg_quality: int = 0
+    options: Any = None
+    """Of the kind of shard: see `library.shards`."""
 
     @property
     def report(self) -> Path:
@@ -52,48 +50,58 @@ def read_whole(path: Path) -> bytes:
     """The content of a file that nobody is writing to.
 
     Raises:
-        BadPictureError: it changed, or is too large for a record.
+        BadFileError: it changed, or is too large for a record.
         OSError: it cannot be read.
     """
     with open(path, "rb", buffering=0) as file:
         before = os.fstat(file.fileno())
         if before.st_size > MAX_BYTES:
-            raise BadPictureError(f"too large: {before.st_size:,} bytes")
+            raise BadFileError(f"too large: {before.st_size:,} bytes")
         data = file.readall()
         after = os.fstat(file.fileno())
     if (before.st_size, before.st_mtime_ns) != (len(data), after.st_mtime_ns):
-        raise BadPictureError("changed while it was read")
+        raise BadFileError("changed while it was read")
     return data
 
 
 # ---- in a worker -------------------------------------------------------------------------------
 
 
-def convert_shard(task: Task, bad: Mapping[int, str], tell: Tell) -> None:
+def convert_shard(
+    task: Task,
+    bad: Mapping[int, str],
+    tell: Tell,
+    *,
+    standard: Callable[[bytes, Any], Any],
+    write_shard: Callable[[Path, Iterable[tuple[str, int, str, Any]]], Shard],
+) -> None:
     """Write a shard of examples, and its report.
 
     Args:
         task: what to write.
         bad: files that must not be touched, by their number, with the reason.
         tell: called with the number of a file and its size, before that is read.
+        standard: the content of a file and the options -> what is kept of it, or a BadFileError.
+        write_shard: writes to a path what is kept: name of the file, label, name of the class, and
+            what `standard` gave.
     """
     rejected: list[tuple[str, str]] = []
     used: list[tuple[str, str, str]] = []
     count: collections.Counter[int] = collections.Counter()
 
-    def records() -> Iterator[bytes]:
+    def examples() -> Iterator[tuple[str, int, str, Any]]:
         for found, data in _read_all(task, bad, tell, rejected):
             try:
-                jpeg = standard_jpeg(data, max_edge=task.max_edge, quality=task.jpeg_quality)
-            except BadPictureError as error:
+                content = standard(data, task.options)
+            except BadFileError as error:
                 rejected.append((found.name, str(error)))
                 continue
             count[found.label] += 1
             class_name = task.classes[found.label] if task.classes else ""
             used.append((sha256_of(data), found.name, class_name))
-            yield to_example(jpeg, found.label, class_name, found.name)
+            yield found.name, found.label, class_name, content
 
-    shard, _ = write_shard(task.output, records())
+    shard = write_shard(task.output, examples())
     write_report(
         task,
         shard=dataclasses.asdict(shard),
@@ -105,14 +113,16 @@ def convert_shard(task: Task, bad: Mapping[int, str], tell: Tell) -> None:
     )
 
 
-def scan_files(task: Task, bad: Mapping[int, str], tell: Tell) -> None:
+def scan_files(
+    task: Task, bad: Mapping[int, str], tell: Tell, *, thumbnail: Callable[[bytes], bytes]
+) -> None:
     """Write a report of what splits a data set: the checksum and the thumbnail of each file."""
     rejected: list[tuple[str, str]] = []
     scanned = {}
     for found, data in _read_all(task, bad, tell, rejected):
         try:
             tiny = thumbnail(data).hex()
-        except BadPictureError:  # it will be rejected, with its reason, when it is converted
+        except BadFileError:  # it will be rejected, with its reason, when it is converted
             tiny = ""
         scanned[found.name] = (sha256_of(data), tiny)
     write_report(task, scanned=scanned)
@@ -125,15 +135,15 @@ def _read_all(
         path = task.root / found.name
         try:
             if number in bad:
-                raise BadPictureError(bad[number])
+                raise BadFileError(bad[number])
             size = os.path.getsize(path)
-        except (BadPictureError, OSError) as error:
+        except (BadFileError, OSError) as error:
             rejected.append((found.name, _reason(error)))
             continue
         tell(number, size)  # not within a try: when nobody listens any more, this is the end
         try:
             data = read_whole(path)
-        except (BadPictureError, OSError) as error:
+        except (BadFileError, OSError) as error:
             rejected.append((found.name, _reason(error)))
         else:
             yield found, data
@@ -205,7 +215,7 @@ def open_partial(partial: Path, plan: str, *, shared: bool) -> None:
 def finish(
     folder: Path, name: str, tasks: Sequence[Task], classes: Sequence[str], options: dict[str, Any]
 ) -> tuple[Card, list[Report]]:
-    """Write index and card of a set whose shards are all there.
+    """Write the card of a set whose shards are all there.
 
     Returns:
         The card, and the reports of the shards.
@@ -224,12 +234,6 @@ def finish(
     count: collections.Counter[str] = collections.Counter(dict.fromkeys(classes, 0))
     for report in reports:
         count.update(report["examples_per_class"])
-    rows = index_of([task.output for task in tasks])
-    ends = [0]
-    for shard in shards:
-        ends.append(ends[-1] + shard.examples)
-    parts = [rows[begin:end] for begin, end in zip(ends, ends[1:], strict=False)]
-    write_index(folder / f"{name}.index", parts)
     card = Card(list(classes), dict(count), shards, options)
     card.save(folder / f"{name}.json")
     return card, reports
@@ -248,7 +252,7 @@ def write_table(path: Path, rows: Sequence[Sequence[str]]) -> None:
 
 def remove_reports(partial: Path) -> None:
     """Leave nothing but what is moved to its place."""
-    for pattern in ("scan-*", "*.tfrecord.json"):
+    for pattern in ("scan-*", "*-?????-of-?????.*.json"):
         for file in partial.glob(pattern):
             file.unlink()
     (partial / "plan").unlink()  # last: until then it can be gone on with
@@ -264,7 +268,7 @@ def put_in_place(complete: Path) -> None:
     for path in sorted(complete.glob("*.json")):
         name, card = path.stem, Card.load(path)
         new = [shard.file for shard in card.shards] + [f"{name}.index", f"{name}.sha256"]
-        old = [*folder.glob(f"{name}-?????-of-?????.tfrecord"), folder / f"{name}.index"]
+        old = [*folder.glob(f"{name}-?????-of-?????.*"), folder / f"{name}.index"]
         (folder / path.name).unlink(missing_ok=True)
         for file in (file for file in old if file.name not in new):
             file.unlink(missing_ok=True)

@@ -6,12 +6,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from PIL import Image
 
 from library.errors import UserError
 from library.files import replacing
 from library.layouts import Found
-from library.pictures import opened
 
 EDGE = 16
 """A picture's thumbnail is its gray, averaged down to EDGE x EDGE pixels."""
@@ -19,17 +17,6 @@ NEAR = 1.5
 """Two are nearly the same where their thumbnails differ by less on average, of 255 levels: one that
 was encoded again, or scaled, differs by less than 1, and two photos in a row by several."""
 TABLES, PROJECTIONS, BIN = 8, 5, 20.0
-
-
-def thumbnail(data: bytes) -> bytes:
-    """The thumbnail of an encoded picture.
-
-    Raises:
-        BadPictureError: it cannot be used.
-    """
-    with opened(data) as image:
-        image.draft("L", (8 * EDGE, 8 * EDGE))
-        return image.convert("L").resize((EDGE, EDGE), Image.Resampling.BILINEAR).tobytes()
 
 
 def near_duplicates(thumbnails: np.ndarray) -> np.ndarray:

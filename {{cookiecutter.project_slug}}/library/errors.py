@@ -17,6 +17,10 @@ class RunError(Exception):
     """A run that cannot go on through no mistake in the command: one line, without a traceback."""
 
 
+class BadFileError(Exception):
+    """A file of a data set or a prediction that cannot be used; the text says why."""
+
+
 def run(main: Callable[[], None]) -> None:
     """Run a program's `main` and exit: 0 done, 2 the user's mistake, 130 interrupted.
 

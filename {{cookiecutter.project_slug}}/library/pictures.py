@@ -9,6 +9,8 @@ from collections.abc import Iterator
 import simplejpeg
 from PIL import ExifTags, Image, ImageCms, ImageOps
 
+from library.errors import BadFileError
+
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP")
 """What is taken, told by the content and not by the name."""
 JPEGS = ("JPEG", "MPO")
@@ -23,10 +25,6 @@ SRGB = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB"))
 
 Image.init()  # all formats: what it knows before is not enough for FORMATS
 Image.MAX_IMAGE_PIXELS = None  # MAX_PIXELS is looked at before anything is decoded
-
-
-class BadPictureError(Exception):
-    """A file that holds no picture that can be used; the text says why."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +47,7 @@ def standard_jpeg(data: bytes, *, max_edge: int, quality: int) -> Jpeg:
         quality: of the JPEG, 1 to 100.
 
     Raises:
-        BadPictureError: the file cannot be used.
+        BadFileError: the file cannot be used.
     """
     with opened(data) as image:
         if max(image.size) <= max_edge and _is_standard(image, data, JPEGS):
@@ -61,7 +59,7 @@ def standard_jpeg(data: bytes, *, max_edge: int, quality: int) -> Jpeg:
         image.save(buffer, "JPEG", quality=quality)
         data = buffer.getvalue()
         if not _is_sound_jpeg(data):
-            raise BadPictureError("what was encoded of it cannot be decoded")
+            raise BadFileError("what was encoded of it cannot be decoded")
         return Jpeg(data, image.height, image.width)
 
 
@@ -71,7 +69,7 @@ def standard_bytes(data: bytes) -> bytes:
     An upright JPEG or PNG in sRGB or gray keeps its bytes; all else becomes a PNG.
 
     Raises:
-        BadPictureError: the file cannot be used.
+        BadFileError: the file cannot be used.
     """
     with opened(data) as image:
         if _is_standard(image, data, (*JPEGS, "PNG")):
@@ -82,27 +80,34 @@ def standard_bytes(data: bytes) -> bytes:
         return buffer.getvalue()
 
 
+def blank_picture() -> bytes:
+    """A PNG of one pixel."""
+    buffer = io.BytesIO()
+    Image.new("RGB", (1, 1)).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
 @contextlib.contextmanager
 def opened(data: bytes) -> Iterator[Image.Image]:
     """A picture of a usable size, not decoded yet; what goes wrong with it becomes a reason."""
     if not data:
-        raise BadPictureError("empty file")
+        raise BadFileError("empty file")
     try:
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
             width, height = image.size
             if width * height > MAX_PIXELS:
-                raise BadPictureError(
+                raise BadFileError(
                     f"too large: {width} x {height} pixels, more than {MAX_PIXELS:,}"
                 )
             if max(width, height) > MAX_ASPECT * min(width, height):
-                raise BadPictureError(f"too thin: {width} x {height} pixels")
+                raise BadFileError(f"too thin: {width} x {height} pixels")
             yield image
     except Image.UnidentifiedImageError as error:
-        raise BadPictureError("not a picture") from error
+        raise BadFileError("not a picture") from error
     except (OSError, SyntaxError, ValueError, TypeError, EOFError, IndexError) as error:
-        raise BadPictureError(f"broken picture: {error}") from error
+        raise BadFileError(f"broken picture: {error}") from error
     except (OverflowError, MemoryError, ArithmeticError, KeyError, AttributeError) as error:
-        raise BadPictureError(f"broken picture: {type(error).__name__}: {error}") from error
+        raise BadFileError(f"broken picture: {type(error).__name__}: {error}") from error
 
 
 def _is_standard(image: Image.Image, data: bytes, formats: tuple[str, ...]) -> bool:
@@ -170,9 +175,9 @@ def _transform(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | None:
 def _standard(image: Image.Image) -> Image.Image:
     """The picture as a viewer shows it, in RGB: upright, in sRGB, transparent parts on white."""
     transform, mode = _to_srgb(image), _mode_of_profile(image)
-    image = ImageOps.exif_transpose(image)
+    ImageOps.exif_transpose(image, in_place=True)
     if image.mode == "F" or (image.mode == "I" and image.getextrema()[1] > 65535):
-        raise BadPictureError("gray of unknown range: neither 8 nor 16 bit")
+        raise BadFileError("gray of unknown range: neither 8 nor 16 bit")
     if image.mode.startswith("I"):  # 16 bit of gray
         image = image.point(lambda value: value / 256).convert("L")
     alpha = None
@@ -181,7 +186,8 @@ def _standard(image: Image.Image) -> Image.Image:
         alpha = image.getchannel("A")
     if transform:
         image = ImageCms.applyTransform(image.convert(mode), transform)
-    image = image.convert("RGB")
+    if image.mode != "RGB":
+        image = image.convert("RGB")
     if alpha:
         image = Image.composite(image, Image.new("RGB", image.size, "white"), alpha)
     return image

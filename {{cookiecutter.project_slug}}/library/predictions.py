@@ -1,18 +1,14 @@
 """Files to predict for, and the table of what was predicted."""
 
 import csv
-import io
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from PIL import Image
-
-from library.errors import UserError
+from library.errors import BadFileError, UserError
 from library.files import replacing
 from library.layouts import files_below
-from library.pictures import BadPictureError, standard_bytes
 
 
 def find_files(inputs: Sequence[str]) -> list[Path]:
@@ -33,27 +29,26 @@ def find_files(inputs: Sequence[str]) -> list[Path]:
     return files
 
 
-class Pictures:
-    """Names and encoded pictures of files, in order, read as they are asked for.
+class Inputs:
+    """Names and contents of files, in order, read as they are asked for.
 
-    A blank picture stands for a file that cannot be used, so that the order holds; `errors` then
+    Something blank stands for a file that cannot be used, so that the order holds; `errors` then
     has the reason.
     """
 
-    def __init__(self, files: Sequence[Path]):
-        self.files = files
+    def __init__(self, files: Sequence[Path], standard: Callable[[bytes], bytes], blank: bytes):
+        """`standard` makes the bytes that the model takes of a file's, or raises BadFileError."""
+        self.files, self.standard, self.blank = files, standard, blank
         self.errors: dict[bytes, str] = {}
 
     def __iter__(self) -> Iterator[tuple[bytes, bytes]]:
-        blank = io.BytesIO()
-        Image.new("RGB", (1, 1)).save(blank, "PNG")
         for file in self.files:
             name = os.fsencode(file)
             try:
-                yield name, standard_bytes(file.read_bytes())
-            except (BadPictureError, OSError) as error:
+                yield name, self.standard(file.read_bytes())
+            except (BadFileError, OSError) as error:
                 self.errors[name] = str(error)
-                yield name, blank.getvalue()
+                yield name, self.blank
 
 
 def write_csv(

@@ -6,16 +6,15 @@ import functools
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import psutil
 import tensorflow as tf
 
 from library.pipeline import Pipeline
-from library.tfrecord import Reader
 
 WARM_UP = 5
 """Batches or steps that are not timed: the first ones allocate memory and fill buffers."""
@@ -117,27 +116,34 @@ class TraceHook(tf.compat.v1.train.SessionRunHook):
 # ---- storage -----------------------------------------------------------------------------------
 
 
-def measure_storage(path: str) -> dict[str, tuple[float, float]]:
+class Stored(Protocol):
+    """A data set in files, as `library.tfrecord.Reader`."""
+
+    shards: Sequence[str | Path]
+    sizes: np.ndarray
+    """Of the examples, in bytes."""
+
+    def read(self, ids: np.ndarray) -> Sequence[Any]:
+        """The contents of these numbers, as bytes or arrays."""
+
+
+def measure_storage(stored: Stored) -> dict[str, tuple[float, float]]:
     """Read some examples of a data set in three ways, from the storage and not from memory.
 
     For the third one, the same examples are written beside the data set, in a file each, and
     deleted again; where that is not allowed, it is left out.
 
-    Args:
-        path: the data set, as "data/train".
-
     Returns:
         By name, examples/s and MB/s (10^6 bytes).
     """
-    reader = Reader(path)
-    order = np.random.default_rng(0).permutation(reader.num_examples)[:STORED_EXAMPLES]
-    sizes = np.cumsum(reader.index["length"][order], dtype=np.int64)
+    order = np.random.default_rng(0).permutation(len(stored.sizes))[:STORED_EXAMPLES]
+    sizes = np.cumsum(stored.sizes[order], dtype=np.int64)
     ids = order[: 1 + np.searchsorted(sizes, STORED_BYTES)]
     total = int(sizes[len(ids) - 1])
 
     def in_a_row() -> None:
         left = total
-        for shard in reader.shards:
+        for shard in stored.shards:
             with open(shard, "rb", buffering=0) as file:
                 while left > 0 and (data := file.read(min(left, 2**20))):
                     left -= len(data)
@@ -151,15 +157,16 @@ def measure_storage(path: str) -> dict[str, tuple[float, float]]:
         return len(ids) / seconds, total / seconds / 1e6
 
     results = {
-        "large files, in a row": timed(reader.shards, in_a_row),
-        "large files, by number": timed(reader.shards, lambda: reader.read(ids)),
+        "large files, in a row": timed(stored.shards, in_a_row),
+        "large files, by number": timed(stored.shards, lambda: stored.read(ids)),
     }
+    beside = os.path.dirname(stored.shards[0])
     with (
         contextlib.suppress(PermissionError),
-        tempfile.TemporaryDirectory(dir=os.path.dirname(path), prefix=".profile-") as folder,
+        tempfile.TemporaryDirectory(dir=beside, prefix=".profile-") as folder,
     ):
         files = [Path(folder) / str(number) for number in ids]
-        for file, record in zip(files, reader.read(ids), strict=True):
+        for file, record in zip(files, stored.read(ids), strict=True):
             with open(file, "wb") as opened:
                 opened.write(record)
                 opened.flush()

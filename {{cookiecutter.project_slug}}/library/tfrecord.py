@@ -273,6 +273,11 @@ class Reader:
     def num_examples(self) -> int:
         return len(self.index)
 
+    @property
+    def sizes(self) -> np.ndarray:
+        """Bytes of each record."""
+        return self.index["length"]
+
     def _open_index(self) -> bool:
         """Whether the index leads from the start to the end of each shard, record by record."""
         try:

@@ -8,8 +8,8 @@ from pathlib import Path
 from library.errors import UserError
 from library.files import check_folder, replacing
 from library.model_card import FILE as MODEL_FILE
-from library.predictions import Pictures, find_files, write_csv
-from project.input_fn import evaluation_input, prediction_input, serving_input
+from library.predictions import Inputs, find_files, write_csv
+from project.input_fn import BLANK, evaluation_input, prediction_input, serving_input, standard
 from project.sessions import card_of, estimator_of, told_in_a_line, trained_model
 from project.settings import Hyperparameters, Settings
 
@@ -44,20 +44,20 @@ def evaluate(settings: Settings, hyperparameters: Hyperparameters, *, split: str
 def predict(
     settings: Settings, hyperparameters: Hyperparameters, *, inputs: Sequence[str], output: str
 ) -> None:
-    """Write the predictions of `model` for files and folders of pictures to a CSV file."""
+    """Write the predictions of `model` for files and folders to a CSV file."""
     if os.path.isdir(output):
         raise UserError(f"--output: {output} is a folder, not a file")
     check_folder("--output", Path(output).absolute().parent)
     checkpoint, model = trained_model(settings, hyperparameters)
-    pictures = Pictures(find_files(inputs))
+    contents = Inputs(find_files(inputs), lambda data: standard(data, hyperparameters), BLANK)
     predictions = estimator_of(settings, hyperparameters, model).predict(
-        lambda: prediction_input(pictures, settings, hyperparameters), checkpoint_path=checkpoint
+        lambda: prediction_input(contents, settings, hyperparameters), checkpoint_path=checkpoint
     )
-    write_csv(output, predictions, model.class_names, pictures.errors)
-    failed = len(pictures.errors)
-    if failed == len(pictures.files):
+    write_csv(output, predictions, model.class_names, contents.errors)
+    failed = len(contents.errors)
+    if failed == len(contents.files):
         raise UserError(f"--input: none of {failed} files could be used: see {output}")
-    print(f"{len(pictures.files) - failed} predictions written to {output}")
+    print(f"{len(contents.files) - failed} predictions written to {output}")
     if failed:
         print(f"{failed} files could not be used: see the column error")
 

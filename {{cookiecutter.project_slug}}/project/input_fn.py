@@ -13,11 +13,24 @@ import tensorflow as tf
 from library import images
 from library.cache import cached
 from library.estimator import export as estimator_export
+from library.pictures import blank_picture, standard_bytes
 from library.pipeline import Pipeline
 from library.shuffling import shuffle_and_repeat
 from library.sources import Source, read_by_id, read_generator, read_in_order, read_stream
 from library.tfrecord import Card, Reader
 from project.settings import Hyperparameters, Settings
+
+BLANK = blank_picture()
+"""Stands for a file that cannot be used, where a prediction has to be made of something."""
+
+
+def standard(content: bytes, hyperparameters: Hyperparameters) -> bytes:
+    """The content of a file as `prediction_input` and the exported model take it.
+
+    Raises:
+        BadFileError: it cannot be used.
+    """
+    return standard_bytes(content)
 
 
 def train_input(

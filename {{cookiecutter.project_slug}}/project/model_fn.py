@@ -5,11 +5,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from library import images
 from library.divergence import assert_finite
 from library.estimator import EstimatorSpec, ModeKeys
 from library.estimator import export as estimator_export
-from project.networks import NETWORKS
+from project.networks import logits_of
 
 
 def model_fn(
@@ -18,29 +17,24 @@ def model_fn(
     mode: str,
     params: dict[str, Any],
 ) -> EstimatorSpec:
-    """A classifier of pictures.
+    """A classifier.
 
     Args:
-        features: `image`, [batch, image_size, image_size, 3] in [0, 255], float32 or uint8; for a
-            prediction also `key`, of any type, which comes out as it is.
+        features: what `project.networks.logits_of` takes; for a prediction also `key`, of any type,
+            which comes out as it is.
         labels: int64 [batch], None for a prediction.
         mode: one of ModeKeys.
         params: the fields of Hyperparameters, and `class_names`, `random_seed`, `xla`; for
             training also those that `learning_rate` needs.
 
     Returns:
-        The EstimatorSpec for this mode. The predictions are, for each picture, `class` (its name,
+        The EstimatorSpec for this mode. The predictions are, for each example, `class` (its name,
         string), `probability` (of that class, float32) and `probabilities` (float32 [classes]).
     """
     class_names = params["class_names"]
     with tf.xla.experimental.jit_scope(compile_ops=params["xla"]):
-        logits = NETWORKS[params["network"]](
-            images.normalize(features["image"]),
-            num_classes=len(class_names),
-            training=mode == ModeKeys.TRAIN,
-            dropout_rate=params["dropout_rate"],
-            seed=params["random_seed"],
-        )
+        training = mode == ModeKeys.TRAIN
+        logits = logits_of(features, num_classes=len(class_names), training=training, params=params)
     predicted = tf.argmax(logits, axis=-1)
 
     if mode == ModeKeys.PREDICT:

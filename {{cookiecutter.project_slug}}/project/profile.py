@@ -12,7 +12,8 @@ from library import profiling
 from library.errors import UserError
 from library.model_card import ModelCard
 from library.options import URL
-from library.profiling import Speed
+from library.profiling import Speed, Stored
+from library.shards import open_data
 from library.tfrecord import Card
 from project.input_fn import num_train_examples, train_input, train_pipeline
 from project.sessions import estimator_of, told_in_a_line, training_data, without_missing_device
@@ -43,7 +44,7 @@ def profile(
     speed_of = functools.partial(_speed_of_steps, card=card, seconds=seconds)
     with told_in_a_line(settings, settings.train_data):
         if not URL.match(settings.train_data):
-            _show_storage(settings.train_data)
+            _show_storage(open_data(settings.train_data))
         print(f"{'':36}{'examples/s':>12}{'ms a batch':>12}{'cores':>7}{'resident MB':>13}")
         stages = {}
         pipeline = train_pipeline(settings, hyperparameters, 0)
@@ -61,7 +62,9 @@ def profile(
         gains = {}
         values = dataclasses.asdict(settings) | dataclasses.asdict(hyperparameters)
         for change in _changes(found, settings):
-            change = {name: value for name, value in change.items() if value != values[name]}
+            change = {
+                name: value for name, value in change.items() if value != values.get(name, value)
+            }
             if not change:
                 continue
             flags = " ".join(map(_flag, change, change.values()))
@@ -160,7 +163,7 @@ def _show(name: str, speed: Speed) -> None:
     )
 
 
-def _show_storage(path: str) -> None:
+def _show_storage(stored: Stored) -> None:
     print(f"{'storage, not from memory':36}{'examples/s':>12}{'MB/s':>12}")
-    for name, (examples_per_sec, mb_per_sec) in profiling.measure_storage(path).items():
+    for name, (examples_per_sec, mb_per_sec) in profiling.measure_storage(stored).items():
         print(f"{name:36}{examples_per_sec:12,.0f}{mb_per_sec:12,.0f}", flush=True)

@@ -31,7 +31,7 @@ from project.input_fn import (
     num_train_examples,
     overfit_input,
     train_input,
-    train_records,
+    train_pipeline,
 )
 from project.sessions import (
     DivergedError,
@@ -88,7 +88,8 @@ def train(settings: Settings, hyperparameters: Hyperparameters) -> None:
         print(f"already stopped early at step {step}; a larger early_stopping_evals goes on")
         return
     with told_in_a_line(settings, settings.train_data):
-        train_records(settings, 0)  # opened, or brought to a cache, before anything is written
+        # Opened, or brought to a cache, before anything is written.
+        train_pipeline(settings, hyperparameters, 0)
     for change in _record_start(settings, hyperparameters, plan):
         print(f"changed since the last start: {change}")
     model.save(settings.model_dir)

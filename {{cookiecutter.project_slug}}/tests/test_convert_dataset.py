@@ -20,6 +20,7 @@ from conftest import ROOT, convert, run_program
 from PIL import Image
 
 import convert_dataset
+from library.shards import ShardOptions
 from library.tfrecord import Card, Reader
 
 
@@ -165,7 +166,7 @@ def test_a_stop_while_sets_are_replaced_loses_nothing(pictures, tmp_path, monkey
         overwrite=True,
     )
     with contextlib.suppress(KeyboardInterrupt):
-        convert_dataset.convert(options)
+        convert_dataset.convert(options, ShardOptions())
     monkeypatch.undo()
     for name in ("train", "validation"):  # no card names what is not there
         if (out / f"{name}.json").exists():
@@ -224,7 +225,7 @@ def test_a_conversion_that_is_stopped_leaves_nothing_that_looks_finished(tmp_pat
         stderr=subprocess.PIPE,
         text=True,
     )
-    while not list(tmp_path.glob("out/.train.partial/*.tfrecord.json")):
+    while not list(tmp_path.glob("out/.train.partial/train-*.json")):
         assert process.poll() is None
         time.sleep(0.01)
     process.send_signal(number)
@@ -253,29 +254,30 @@ def make_pictures(folder: Path, count: int, classes: int = 2) -> None:
 @pytest.mark.slow
 def test_ten_kills_change_nothing(tmp_path):
     make_pictures(tmp_path / "in", 4000)
-    more = ["--validation_fraction", 0.2, "--num_shards", 60]
+    more = ["--validation_fraction", 0.2, "--num_shards", 100, "--num_workers", 2]
     convert(tmp_path / "in", tmp_path / "whole", "train", *more)
     words = ["--dataset_dir", "in", "--tfrecord_filename", "train", "--tfrecord_dir", "out", *more]
-    random, kills = np.random.default_rng(1), 0
-    for _ in range(40):
+    random = np.random.default_rng(1)
+
+    def finished() -> int:
+        """Parts: 8 that look at 500 files each, then 125 shards."""
+        return len(list(tmp_path.glob("out/.train.partial/*.json")))
+
+    for _ in range(10):
+        parts = finished() + random.integers(1, 5)
         process = subprocess.Popen(
             [sys.executable, ROOT / "convert_dataset.py", *map(str, words)],
             cwd=tmp_path,
             start_new_session=True,
         )
-        try:
-            process.wait(timeout=random.uniform(0.3, 2.0))
-        except subprocess.TimeoutExpired:
-            process.kill()  # its workers end by themselves
-            process.wait()
-            kills += 1
-            assert not [path for path in (tmp_path / "out").glob("*") if path.name[0] != "."]
-        if process.returncode == 0:
-            break
-        if kills == 10:
-            convert(tmp_path / "in", tmp_path / "out", "train", *more)
-            break
-    assert kills >= 3
+        while finished() < parts:
+            assert process.poll() is None
+        time.sleep(random.uniform(0, 0.02))
+        process.kill()  # its workers end by themselves
+        assert process.wait() == -signal.SIGKILL
+        assert not [path for path in (tmp_path / "out").glob("*") if path.name[0] != "."]
+    process = convert(tmp_path / "in", tmp_path / "out", "train", *more)
+    assert "parts are there already" in process.stdout
     assert files(tmp_path / "out") == files(tmp_path / "whole")
 
 
@@ -478,7 +480,7 @@ def test_a_picture_that_is_broken_in_a_good_record_is_found(data, tmp_path):
 
 def test_a_file_that_changes_while_it_is_read_is_rejected(tmp_path, monkeypatch):
     from library import conversion
-    from library.pictures import BadPictureError
+    from library.errors import BadFileError
 
     file = tmp_path / "growing"
     file.write_bytes(bytes(1000))
@@ -491,7 +493,7 @@ def test_a_file_that_changes_while_it_is_read_is_rejected(tmp_path, monkeypatch)
         return found
 
     monkeypatch.setattr(os, "fstat", grow_then_stat)
-    with pytest.raises(BadPictureError, match="changed while it was read"):
+    with pytest.raises(BadFileError, match="changed while it was read"):
         conversion.read_whole(file)
 
 

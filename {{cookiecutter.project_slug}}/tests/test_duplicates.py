@@ -14,11 +14,11 @@ from library.duplicates import (
     read_checksums,
     sha256_of,
     split_by_content,
-    thumbnail,
     write_checksums,
 )
+from library.errors import BadFileError
 from library.layouts import Found
-from library.pictures import BadPictureError
+from library.shards import thumbnail
 
 
 def photo(seed: int, size: tuple[int, int] = (240, 180)) -> Image.Image:
@@ -60,7 +60,7 @@ def test_versions_of_a_picture_are_together_and_others_apart():
 @pytest.mark.parametrize("kind", [kind for kind in REJECTED if kind != "floating-point gray"])
 def test_what_cannot_be_decoded_has_no_thumbnail(kind):
     """A bomb above all: it is refused before it is decoded."""
-    with pytest.raises(BadPictureError):
+    with pytest.raises(BadFileError):
         thumbnail(REJECTED[kind][0]())
 
 

@@ -16,6 +16,7 @@ import pytest
 import tensorflow as tf
 from conftest import ROOT, convert
 
+from library import layers
 from project import commands, networks, training
 from project.input_fn import evaluation_input
 from project.settings import Hyperparameters, Settings
@@ -85,7 +86,7 @@ SAME_WEIGHTS += ("epochs_between_evals", "keep_best_max", "cache", "cache_dir")
 
 def linear(images: tf.Tensor, *, num_classes: int, seed: int, **_: Any) -> tf.Tensor:
     """A network that cnn is to be told from."""
-    return networks.dense(tf.reduce_mean(images, axis=[1, 2]), num_classes, seed=seed)
+    return layers.dense(tf.reduce_mean(images, axis=[1, 2]), num_classes, seed=seed)
 
 
 @pytest.fixture(scope="module")

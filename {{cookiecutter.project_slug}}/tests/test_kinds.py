@@ -13,8 +13,9 @@ from conftest import decoded, encoded
 from PIL import Image, ImageCms, ImageOps
 
 from library import pictures
+from library.errors import BadFileError
 from library.images import decode_window
-from library.pictures import BadPictureError, standard_bytes, standard_jpeg
+from library.pictures import standard_bytes, standard_jpeg
 
 Y, X = np.mgrid[0:60, 0:80]
 RGB = Image.fromarray(np.stack([X * 3, Y * 4, 255 - X - Y], -1).astype(np.uint8))
@@ -212,7 +213,7 @@ def test_what_cannot_be_used_is_rejected_with_a_reason(kind):
     make, reason = REJECTED[kind]
     data = make()
     for use in (lambda data: standard_jpeg(data, max_edge=80, quality=95), standard_bytes):
-        with pytest.raises(BadPictureError, match=reason):
+        with pytest.raises(BadFileError, match=reason):
             use(data)
 
 
@@ -227,7 +228,7 @@ def test_a_jpeg_that_not_every_decoder_knows_does_not_keep_its_bytes():
     for marker in (0xC3, 0xC9, 0xCA):
         data = JPEG[: position + 1] + bytes([marker]) + JPEG[position + 2 :]
         assert pictures._start_of_frame(data) == marker
-        with contextlib.suppress(BadPictureError):  # Pillow may not know it either
+        with contextlib.suppress(BadFileError):  # Pillow may not know it either
             assert standard_jpeg(data, max_edge=80, quality=95).data != data
 
 

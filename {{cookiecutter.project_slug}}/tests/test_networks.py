@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from project.networks import NETWORKS, batch_norm, conv, dense, dropout
+from library.layers import batch_norm, conv, dense, dropout
+from project.networks import NETWORKS
 from project.settings import Hyperparameters
 
 IMAGES = np.random.default_rng(0).uniform(-1, 1, [8, 32, 32, 3]).astype(np.float32)

@@ -7,8 +7,9 @@ import pytest
 from conftest import decoded, encoded
 from PIL import Image, ImageOps
 
+from library.errors import BadFileError
 from library.layouts import files_below
-from library.pictures import BadPictureError, standard_bytes, standard_jpeg
+from library.pictures import standard_bytes, standard_jpeg
 
 
 def jpeg_of(data: bytes, max_edge: int = 384):
@@ -76,7 +77,7 @@ def test_16_bits_of_gray_keep_their_brightness():
 def test_what_cannot_be_used_has_a_reason(picture, form, damage, reason):
     data = damage(encoded(picture, form))
     for use in (jpeg_of, standard_bytes):
-        with pytest.raises(BadPictureError, match=reason):
+        with pytest.raises(BadFileError, match=reason):
             use(data)
 
 

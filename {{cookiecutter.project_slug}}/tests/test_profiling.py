@@ -124,7 +124,7 @@ def test_stages_add_up(data):
 
 def test_the_storage_is_read_in_three_ways(data):
     before = sorted(data.iterdir())
-    found = profiling.measure_storage(str(data / "train"))
+    found = profiling.measure_storage(Reader(data / "train"))
     assert list(found) == ["large files, in a row", "large files, by number", "a small file each"]
     size = np.load(data / "train.index")["length"].mean()
     for examples_per_sec, mb_per_sec in found.values():
