@@ -161,6 +161,9 @@ def convert(options: Options, shard_options: ShardOptions) -> None:
     for name, card in cards.items():
         of_classes = f" of {len(card.classes)} classes" if card.classes else ""
         print(f"{folder / name}: {card.num_examples} {UNIT}{of_classes}")
+        without = [each for each, examples in card.examples_per_class.items() if not examples]
+        if without:
+            print(f"{folder / name}: none of {', '.join(without)}")
 
 
 def workers(options: Options) -> int:
@@ -180,6 +183,11 @@ def check_options(options: Options) -> None:
     if not options.dataset_dir.is_dir():
         raise UserError(f"dataset_dir: {options.dataset_dir} is not a folder")
     check_folder("tfrecord_dir", options.tfrecord_dir)
+    if options.classes_from and options.classes_from.suffix != ".json":
+        raise UserError(
+            f"classes_from: {options.classes_from} is not a card: that of a data set is its name "
+            f"with .json, {options.classes_from}.json"
+        )
     if options.labels and options.unlabeled:
         raise UserError("unlabeled: --labels gives each file a label: leave out one of them")
     if options.validation_fraction and name == VALIDATION:
@@ -207,6 +215,9 @@ def find_files(options: Options) -> layouts.Layout:
         layout = layouts.files_without_labels(root, follow_links=links)
     elif options.labels:
         layout = layouts.files_with_csv(root, options.labels, classes=classes, follow_links=links)
+        others = sum(not reason for _, reason in layouts.files_below(root)) - len(layout.files)
+        if others > 0:
+            print(f"{others} files in {root} are not in {options.labels}: left out")
     else:
         layout = layouts.folder_per_class(root, classes=classes, follow_links=links)
     if not layout.files:
@@ -344,9 +355,10 @@ def report_duplicates(
         duplicates.write_checksums(partial / f"{name}.sha256", rows)
     known = {}
     if options.classes_from:
-        other = options.classes_from.stem
-        checksums = options.classes_from.with_name(f"{other}.sha256")
-        known[other] = duplicates.read_checksums(checksums)
+        for name in dict.fromkeys((options.classes_from.stem, VALIDATION)):
+            checksums = options.classes_from.with_name(f"{name}.sha256")
+            if name not in files and (name != VALIDATION or checksums.exists()):
+                known[name] = duplicates.read_checksums(checksums)
     found = [row for row in duplicates.exact_duplicates({**known, **files}) if row.set in files]
     table = options.tfrecord_dir / f"{options.tfrecord_filename}.duplicates.csv"
     conversion.write_table(table, [("set", "file", "same as", "which is of class"), *found])
@@ -357,7 +369,7 @@ def report_duplicates(
     if contradictions:
         print(f"contradiction: {len(contradictions)} of them are of another class there")
     if leaks:
-        print(f"leak: {len(leaks)} of them are in {options.classes_from.stem} as well")
+        print(f"leak: {len(leaks)} of them are in {' or '.join(known)} as well")
 
 
 def check_places(folder: Path, options: Options) -> None:

@@ -134,7 +134,9 @@ def files_with_csv(
         with open(table, newline="", encoding="utf-8-sig") as file:
             reader = csv.DictReader(file)
             if not {"file", "label"} <= set(reader.fieldnames or ()):
-                raise UserError(f"labels: {table} has no header with file and label")
+                raise UserError(
+                    f"labels: {table} has no header with file and label, and a comma between"
+                )
             rows = [(row["file"] or "", row["label"] or "") for row in reader]
     except OSError as error:
         raise UserError(f"labels: {table}: {error.strerror}") from error

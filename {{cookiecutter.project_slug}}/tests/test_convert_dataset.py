@@ -341,6 +341,10 @@ def test_several_machines_write_what_one_writes(pictures, tmp_path):
         (["--shards", "0", "--num_shards", "2", "--finalize"], "shards: --finalize comes when"),
         (["--unlabeled", "--labels", "x.csv"], "unlabeled: --labels gives each file a label"),
         (["--classes_from", "none.json"], "none.json: there is no such file"),
+        (
+            ["--classes_from", "data/train"],
+            "train is not a card: that of a data set is its name with",
+        ),
         (["--runner", "NoRunner"], "runner: "),
     ],
 )
@@ -367,12 +371,11 @@ def test_a_test_set_has_the_labels_of_the_training_set(pictures, data, tmp_path)
     assert card.examples_per_class["circle"] == 0
     with open(out / "more.duplicates.csv", newline="") as file:
         rows = list(csv.DictReader(file))
-    inside = [row for row in rows if row["same as"].startswith("train: bar/")]
-    kept = {line.split("  ")[1] for line in (out / "train.sha256").read_text().splitlines()}
-    leaks = sum(f"bar/{file.name}" in kept for file in some)
-    assert len(inside) >= leaks
-    assert f"{len(rows)} files are there twice" in process.stdout
-    assert ("leak: " in process.stdout) == (leaks > 0)
+    same_as = [row["same as"].split("/")[0] for row in rows]
+    assert same_as.count("train: bar") + same_as.count("validation: bar") == len(rows) == 4
+    assert "4 files are there twice" in process.stdout
+    assert "leak: 4 of them are in train or validation as well" in process.stdout
+    assert f"{out / 'more'}: none of circle" in process.stdout
     (tmp_path / "in" / "dragon").mkdir()
     shutil.copy(some[0], tmp_path / "in" / "dragon" / "1.jpg")
     process = convert(tmp_path / "in", out, "third", *from_train, status=2)
@@ -406,6 +409,10 @@ def test_labels_from_a_table_and_no_labels(pictures, tmp_path):
     rows = [f"{path.relative_to(pictures / 'test')},{len(path.name) % 2}" for path in found]
     (tmp_path / "labels.csv").write_text("\n".join(["file,label", *rows, "none.jpg,0"]))
     more = ["--labels", tmp_path / "labels.csv", "--max_rejected", 0.1]
+    (tmp_path / "labels.csv").write_text("\n".join(["file,label", *rows[1:], "none.jpg,0"]))
+    process = convert(pictures / "test", tmp_path / "out", "less", *more)
+    assert f"1 files in {pictures / 'test'} are not in {more[1]}: left out" in process.stdout
+    (tmp_path / "labels.csv").write_text("\n".join(["file,label", *rows, "none.jpg,0"]))
     convert(pictures / "test", tmp_path / "out", "table", *more)
     card = Card.load(tmp_path / "out" / "table.json")
     assert sum(card.examples_per_class.values()) == len(found)
