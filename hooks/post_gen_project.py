@@ -1,4 +1,4 @@
-"""Tidy up, and say what to do next; the working directory is the new project."""
+"""Keep the chosen modality, and say what to do next; the working directory is the new project."""
 
 import shutil
 from pathlib import Path
@@ -7,6 +7,23 @@ from pathlib import Path
 for cache in ("__pycache__", ".pytest_cache", ".ruff_cache"):
     for folder in list(Path().rglob(cache)):
         shutil.rmtree(folder)
+
+OF_IMAGES = """
+library/cache.py library/example.py library/images.py library/pictures.py
+tests/test_beam.py tests/test_cache.py tests/test_convert_dataset.py tests/test_duplicates.py
+tests/test_effects.py tests/test_fuzz.py tests/test_images.py tests/test_input_fn.py
+tests/test_kinds.py tests/test_model_fn.py tests/test_networks.py tests/test_pictures.py
+tests/test_profiling.py tests/test_run.py tests/test_sources.py
+"""
+OF_AUDIO = "library/archives.py library/audio.py library/sounds.py tests/test_audio.py"
+
+# The template is the project for pictures; what is other for recordings lies in the folder audio.
+audio = "{{ cookiecutter.modality }}" == "audio"
+for name in (OF_IMAGES if audio else OF_AUDIO).split():
+    Path(name).unlink()
+if audio:
+    shutil.copytree("audio", ".", dirs_exist_ok=True)
+shutil.rmtree("audio")
 
 print(f"""
 {Path.cwd().name} is ready. In its folder:
@@ -19,4 +36,4 @@ or by hand:
     .venv/bin/pip install -e .            (on Windows: .venv\\Scripts\\pip)
     .venv/bin/python demo.py
 
-README.md goes on from there, with pictures of your own.""")
+README.md goes on from there, with data of your own.""")

@@ -9,7 +9,7 @@ from library.errors import UserError
 from library.files import check_folder, replacing
 from library.model_card import FILE as MODEL_FILE
 from library.predictions import Inputs, find_files, write_csv
-from project.input_fn import BLANK, evaluation_input, prediction_input, serving_input, standard
+from project.input_fn import blank, evaluation_input, prediction_input, serving_input, standard
 from project.sessions import card_of, estimator_of, told_in_a_line, trained_model
 from project.settings import Hyperparameters, Settings
 
@@ -49,7 +49,9 @@ def predict(
         raise UserError(f"--output: {output} is a folder, not a file")
     check_folder("--output", Path(output).absolute().parent)
     checkpoint, model = trained_model(settings, hyperparameters)
-    contents = Inputs(find_files(inputs), lambda data: standard(data, hyperparameters), BLANK)
+    contents = Inputs(
+        find_files(inputs), lambda data: standard(data, hyperparameters), blank(hyperparameters)
+    )
     predictions = estimator_of(settings, hyperparameters, model).predict(
         lambda: prediction_input(contents, settings, hyperparameters), checkpoint_path=checkpoint
     )

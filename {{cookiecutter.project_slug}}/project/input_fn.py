@@ -20,8 +20,10 @@ from library.sources import Source, read_by_id, read_generator, read_in_order, r
 from library.tfrecord import Card, Reader
 from project.settings import Hyperparameters, Settings
 
-BLANK = blank_picture()
-"""Stands for a file that cannot be used, where a prediction has to be made of something."""
+
+def blank(hyperparameters: Hyperparameters) -> bytes:
+    """Stands for a file that cannot be used, where a prediction has to be made of something."""
+    return blank_picture()
 
 
 def standard(content: bytes, hyperparameters: Hyperparameters) -> bytes:

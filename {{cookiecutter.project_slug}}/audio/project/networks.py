@@ -1,0 +1,81 @@
+"""The networks: each a function from features to logits; add yours to NETWORKS and to settings."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from library.audio import log_mel
+from library.layers import batch_norm, conv, dense, dropout
+
+
+def logits_of(
+    features: Mapping[str, tf.Tensor],
+    *,
+    num_classes: int,
+    training: bool,
+    params: Mapping[str, Any],
+) -> tf.Tensor:
+    """What the network says that the hyperparameter `network` names.
+
+    Args:
+        features: `windows`, float32 [windows, samples] in [-1, 1); where several of them are of
+            one recording also `recording`, its number in the batch, int64 [windows], rising.
+        num_classes: length of the last axis of the result.
+        training: whether the network is trained.
+        params: those of the model.
+
+    Returns:
+        float32 [recordings, num_classes]: logits, or the logarithm of the average of the
+        probabilities of a recording's windows.
+    """
+    names = ("sample_rate", "frame_secs", "hop_secs", "mel_bands", "min_hz", "max_hz")
+    spectrogram = log_mel(features["windows"], **{name: params[name] for name in names})
+    logits = NETWORKS[params["network"]](
+        normalize(spectrogram),
+        num_classes=num_classes,
+        training=training,
+        dropout_rate=params["dropout_rate"],
+        seed=params["random_seed"],
+    )
+    if "recording" not in features:
+        return logits
+    return tf.math.log(tf.math.segment_mean(tf.nn.softmax(logits), features["recording"]) + 1e-12)
+
+
+def normalize(spectrogram: tf.Tensor) -> tf.Tensor:
+    """Mean 0 and variance 1 in each window, so that loudness makes no difference."""
+    mean, variance = tf.nn.moments(spectrogram, axes=[1, 2], keepdims=True)
+    return (spectrogram - mean) * tf.math.rsqrt(variance + 1e-3)
+
+
+def cnn(
+    spectrogram: tf.Tensor, *, num_classes: int, training: bool, dropout_rate: float, seed: int
+) -> tf.Tensor:
+    """A small convolutional network: four blocks of convolution, batch norm, ReLU and pooling.
+
+    Args:
+        spectrogram: float32 [batch, frames, bands].
+        num_classes: length of the last axis of the result.
+        training: whether dropout is on, and batch norm takes its statistics from the batch.
+        dropout_rate: share of the features that are dropped before the last layer.
+        seed: fixes initial weights and dropout.
+
+    Returns:
+        float32 [batch, num_classes], logits.
+    """
+    x = spectrogram[..., tf.newaxis]
+    for block, filters in enumerate((16, 32, 64, 128)):
+        with tf.compat.v1.variable_scope(f"block{block}"):
+            x = conv(x, filters, seed=seed)
+            x = batch_norm(x, training=training)
+            x = tf.nn.relu(x)
+            x = tf.nn.max_pool2d(x, ksize=2, strides=2, padding="SAME")
+    x = tf.reduce_mean(x, axis=[1, 2])
+    if training:
+        x = dropout(x, dropout_rate, seed=seed)
+    with tf.compat.v1.variable_scope("logits"):
+        return dense(x, num_classes, seed=seed)
+
+
+NETWORKS: dict[str, Callable[..., tf.Tensor]] = {"cnn": cnn}

@@ -1,0 +1,194 @@
+"""All that can be set: `Settings` in project.yaml, `Hyperparameters` in hyperparameters.yaml.
+
+A field is an option everywhere: in the YAML file, as a flag of `run.py`, in the code. Its help,
+type, default and range stand here and nowhere else.
+"""
+
+import dataclasses
+from pathlib import Path
+
+from library.errors import UserError
+from library.options import Location, option
+
+DATA, FILES, TRAINING, SPEED, LOGGING = "data", "files", "training", "speed", "logging"
+NETWORK, SOUND, OPTIMIZATION = "network", "sound", "optimization"
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """How and where a run happens: the command line, kept in project.yaml."""
+
+    train_data: Location = option(Location("data/train"), "data set to train on", group=DATA)
+    validation_data: Location = option(
+        Location("data/validation"), "data set that chooses the best model", group=DATA
+    )
+    test_data: Location = option(Location("data/test"), "data set that chooses nothing", group=DATA)
+    limit_train_examples: int | None = option(
+        None, "train on so many of the examples, for a quick look", group=DATA, minimum=1
+    )
+
+    hyperparameter_file: Path = option(
+        Path("hyperparameters.yaml"), "YAML file with sets of hyperparameters", group=FILES
+    )
+    hyperparameter_set: str = option("default", "the set of it to use", group=FILES)
+    model_dir: Path = option(Path("out/current"), "folder for checkpoints and logs", group=FILES)
+    best_model_dir: Path = option(Path("out/best"), "folder for the best checkpoint", group=FILES)
+    model: Path = option(
+        Path("best"),
+        "checkpoint for evaluate, predict and export",
+        group=FILES,
+        choices=("latest", "best"),
+    )
+
+    train_batch_size: int = option(32, "examples a training step", group=TRAINING, minimum=1)
+    eval_batch_size: int = option(
+        128, "examples a step of evaluation or prediction", group=TRAINING, minimum=1
+    )
+    train_epochs: float = option(
+        30, "passes over the training data in all, over all starts", group=TRAINING, above=0
+    )
+    epochs_between_evals: float = option(
+        1, "passes from evaluation to evaluation, each with a checkpoint", group=TRAINING, above=0
+    )
+    random_seed: int = option(
+        0,
+        "fixes the order, augmentation, initial weights and dropout",
+        group=TRAINING,
+        minimum=0,
+        maximum=2**31 - 1,
+    )
+
+    overfit: int | None = option(
+        None,
+        "only see whether the model can learn so many fixed examples by heart; nothing is kept",
+        group=TRAINING,
+        minimum=1,
+    )
+    deterministic: bool = option(
+        True, "two runs give the same weights, and one that was killed too", group=TRAINING
+    )
+    max_time: float | None = option(
+        None, "minutes after which training is saved and stops", group=TRAINING, above=0
+    )
+    early_stopping_evals: int | None = option(
+        None,
+        "evaluations in a row without a better loss that end training",
+        group=TRAINING,
+        minimum=1,
+    )
+
+    xla: bool = option(False, "compile the network with XLA", group=SPEED)
+    num_parallel_calls: int = option(
+        -1, "recordings read at the same time; -1: as many as pays", group=SPEED, minimum=-1
+    )
+    prefetch_size: int = option(2, "batches made ahead", group=SPEED, minimum=1)
+    prefetch_to_device: str | None = option(
+        None, "device that batches are copied to ahead, as /gpu:0", group=SPEED
+    )
+
+    log_steps: int = option(50, "steps from progress line to line", group=LOGGING, minimum=1)
+    save_summary_steps: int = option(
+        100, "steps from point to point in TensorBoard", group=LOGGING, minimum=1
+    )
+    keep_checkpoint_max: int = option(
+        5, "checkpoints kept in model_dir; 0: all", group=LOGGING, minimum=0
+    )
+
+    keep_best_max: int = option(
+        1, "checkpoints kept in best_model_dir, the best ones", group=LOGGING, minimum=1
+    )
+
+    def __post_init__(self) -> None:
+        if self.epochs_between_evals > self.train_epochs:
+            raise UserError(
+                f"epochs_between_evals: {self.epochs_between_evals:g} is above train_epochs, "
+                f"{self.train_epochs:g}: there would be no evaluation"
+            )
+        if self.model_dir == self.best_model_dir:
+            raise UserError(f"best_model_dir: {self.best_model_dir} is model_dir too")
+        if self.num_parallel_calls == 0:
+            raise UserError("num_parallel_calls: 0 is not -1 or at least 1")
+
+
+@dataclasses.dataclass(frozen=True)
+class Hyperparameters:
+    """What the model is, and how it learns: hyperparameters.yaml."""
+
+    network: str = option("cnn", "the network", group=NETWORK, choices=("cnn",), shaping=True)
+    sample_rate: int = option(
+        16000, "of the recordings, samples per second", group=SOUND, minimum=1000, shaping=True
+    )
+    window_secs: float = option(
+        1.0, "length of its input, in seconds", group=SOUND, above=0, maximum=60, shaping=True
+    )
+    frame_secs: float = option(
+        0.025, "length of a spectrum, in seconds", group=SOUND, above=0, shaping=True
+    )
+    hop_secs: float = option(
+        0.01, "from spectrum to spectrum, in seconds", group=SOUND, above=0, shaping=True
+    )
+    mel_bands: int = option(
+        64, "bands of a spectrum, on the mel scale", group=SOUND, minimum=8, shaping=True
+    )
+    min_hz: float = option(60, "lower edge of the first band", group=SOUND, minimum=0, shaping=True)
+    max_hz: float = option(7600, "upper edge of the last band", group=SOUND, above=0, shaping=True)
+
+    dropout_rate: float = option(
+        0.3,
+        "share of features dropped before the last layer",
+        group=NETWORK,
+        minimum=0,
+        maximum=0.9,
+    )
+
+    learning_rate: float = option(3e-3, "step size of Adam", group=OPTIMIZATION, above=0)
+    learning_rate_schedule: str = option(
+        "constant",
+        "how it changes after the warm-up",
+        group=OPTIMIZATION,
+        choices=("constant", "cosine", "step", "exponential"),
+    )
+    warmup_epochs: float = option(
+        0, "epochs in which it rises from 0", group=OPTIMIZATION, minimum=0
+    )
+    decay_epochs: float = option(
+        10, "epochs until cosine is at 0, or from decay to decay", group=OPTIMIZATION, above=0
+    )
+    decay_rate: float = option(
+        0.5, "factor of each step or exponential decay", group=OPTIMIZATION, above=0, maximum=1
+    )
+    clip_gradient_norm: float | None = option(
+        None, "gradients are scaled down to this global norm", group=OPTIMIZATION, above=0
+    )
+    adam_beta1: float = option(
+        0.9, "decay of the mean of gradients", group=OPTIMIZATION, minimum=0, maximum=0.999999
+    )
+    adam_beta2: float = option(
+        0.999, "decay of the mean of their squares", group=OPTIMIZATION, minimum=0, maximum=0.999999
+    )
+    adam_epsilon: float = option(
+        1e-8, "added to the denominator of Adam", group=OPTIMIZATION, above=0
+    )
+    l2_regularization: float = option(
+        1e-5, "weight of half the kernels' squares in the loss", group=OPTIMIZATION, minimum=0
+    )
+    xentropy_label_smoothing: float = option(
+        0.1,
+        "share of the label spread over all classes",
+        group=OPTIMIZATION,
+        minimum=0,
+        maximum=0.9,
+    )
+
+    def __post_init__(self) -> None:
+        if self.frame_secs > self.window_secs:
+            raise UserError(
+                f"frame_secs: {self.frame_secs:g} is above window_secs, {self.window_secs:g}"
+            )
+        if not self.min_hz < self.max_hz <= self.sample_rate / 2:
+            raise UserError(
+                f"max_hz: {self.max_hz:g} is not above min_hz, {self.min_hz:g}, and at most half "
+                f"of sample_rate, {self.sample_rate / 2:g}"
+            )
+        if min(self.frame_secs, self.hop_secs) * self.sample_rate < 1:
+            raise UserError("hop_secs: frame_secs and hop_secs have to be at least a sample")

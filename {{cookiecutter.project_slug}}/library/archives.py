@@ -1,0 +1,190 @@
+"""Recordings in HDF5 archives: their windows by number.
+
+A data set of recordings of the name `train` in the folder `data` consists of
+
+    data/train-00000-of-00002.h5    a dataset 000000/waveform for each recording, int16 [samples];
+                                    its group has the attributes file, label and class
+    data/train.index                the label and the length of each (a NumPy file of INDEX rows)
+    data/train.json                 the card; it is written last: no card, no data set
+"""
+
+import functools
+import hashlib
+import threading
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import h5py
+import numpy as np
+
+from library.errors import UserError
+from library.files import replacing
+from library.options import URL
+from library.tfrecord import Card, DamagedRecordError, Shard
+
+INDEX = np.dtype([("shard", "<u4"), ("label", "<i4"), ("length", "<i8")])
+OPEN_FILES, OPEN_RECORDINGS = 32, 1024
+"""Of each thread, kept open between reads."""
+
+
+def write_archive(
+    path: Path, recordings: Iterable[tuple[str, int, str, tuple[np.ndarray, int]]]
+) -> Shard:
+    """Write one file of recordings.
+
+    Args:
+        path: of the file.
+        recordings: name of the file, label, name of the class and, together, the waveform, int16
+            [samples], and how many samples of it are stored together: those of a window.
+
+    Returns:
+        Its entry for the card.
+    """
+    number = -1
+    with replacing(path) as temporary:
+        with h5py.File(temporary, "w", libver="latest") as archive:
+            for number, (file, label, class_name, recording) in enumerate(recordings):
+                waveform, chunk = recording
+                group = archive.create_group(f"{number:06}")
+                chunks = (min(chunk, len(waveform)),)
+                group.create_dataset("waveform", data=waveform, chunks=chunks)
+                group.attrs["file"] = file.encode(errors="surrogateescape")
+                group.attrs["label"] = label
+                group.attrs["class"] = class_name
+        content = temporary.read_bytes()
+    return Shard(path.name, number + 1, len(content), hashlib.sha256(content).hexdigest())
+
+
+def index_of(archives: Sequence[str | Path]) -> np.ndarray:
+    """Look at all recordings: rows of INDEX, in their order.
+
+    Raises:
+        DamagedRecordError: a file is no archive, or one of its recordings has no waveform.
+    """
+    rows = []
+    for number, path in enumerate(archives):
+        with _opened(path) as archive:
+            for name in archive:
+                waveform = _waveform(archive, name)
+                rows.append((number, archive[name].attrs["label"], len(waveform)))
+    return np.array(rows, INDEX)
+
+
+def _opened(path: str | Path) -> h5py.File:
+    try:
+        return h5py.File(path)
+    except OSError as error:
+        raise DamagedRecordError(f"{path}: not an HDF5 file that can be read: {error}") from error
+
+
+def _waveform(archive: h5py.File, name: str) -> h5py.Dataset:
+    waveform = archive.get(f"{name}/waveform")
+    if not isinstance(waveform, h5py.Dataset):
+        raise DamagedRecordError(f"{archive.filename}: recording {name} has no dataset waveform")
+    if waveform.dtype != np.int16 or waveform.ndim != 1:
+        raise DamagedRecordError(
+            f"{archive.filename}: {name}/waveform is {waveform.dtype} {list(waveform.shape)}, not "
+            "int16 [samples]"
+        )
+    return waveform
+
+
+class Archive:
+    """The recordings of a data set by their number, in any order, from several threads.
+
+    Files stay open from read to read, each thread with handles of its own.
+    """
+
+    def __init__(self, path: str | Path):
+        """Open the data set `path`, as "data/train".
+
+        An index that is missing, or does not fit the card, is written anew.
+
+        Raises:
+            UserError: a file is missing, or is not the one that the card describes, or is not on
+                this machine.
+        """
+        if URL.match(str(path)):
+            raise UserError(f"{path}: recordings are read from files of this machine only")
+        self.card = Card.load(f"{path}.json")
+        self.shards = self.card.files(path)
+        index = Path(f"{path}.index")
+        if not self._open_index(index):
+            write_index(path, self.shards)
+            if not self._open_index(index):
+                raise UserError(f"{path}.json: its shards hold other recordings")
+            print(f"{index}: written anew, since it was missing or did not fit the shards")
+        self.local = threading.local()
+
+    def _open_index(self, path: Path) -> bool:
+        """Whether the index has a row for each recording of each shard."""
+        try:
+            self.index = np.load(path, mmap_mode="r")
+        except (FileNotFoundError, EOFError, ValueError):
+            return False
+        counts = [shard.examples for shard in self.card.shards]
+        self.first = np.cumsum([0, *counts[:-1]])
+        numbers = np.repeat(np.arange(len(counts)), counts)
+        return self.index.dtype == INDEX and np.array_equal(self.index["shard"], numbers)
+
+    @property
+    def num_examples(self) -> int:
+        return len(self.index)
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Bytes of each waveform."""
+        return self.index["length"] * 2
+
+    def read(self, ids: np.ndarray) -> list[np.ndarray]:
+        """The waveforms of these numbers, int16 [samples] each."""
+        return [self._recording(number)[:] for number in ids.tolist()]
+
+    def read_one(self, number: np.int64) -> np.ndarray:
+        """The waveform of this number, int16 [samples]."""
+        return self._recording(int(number))[:]
+
+    def read_windows(self, ids: np.ndarray, starts: np.ndarray, win_len: int) -> np.ndarray:
+        """Parts of recordings, with zeros before their beginning and behind their end.
+
+        Args:
+            ids: numbers of recordings, int64 [n].
+            starts: the sample where each window begins, int64 [n]; it may be below 0.
+            win_len: samples in a window.
+
+        Returns:
+            int16 [n, win_len].
+
+        Raises:
+            DamagedRecordError: a recording is not what was written.
+        """
+        windows = np.zeros([len(ids), win_len], np.int16)
+        for window, number, start in zip(windows, ids.tolist(), starts.tolist(), strict=True):
+            recording = self._recording(number)
+            part = recording[max(start, 0) : max(start + win_len, 0)]
+            window[max(-start, 0) :][: len(part)] = part
+        return windows
+
+    def names(self, ids: np.ndarray) -> list[str]:
+        """The names of the files that these recordings come from."""
+        return [
+            self._recording(number).parent.attrs["file"].decode(errors="replace") for number in ids
+        ]
+
+    def _recording(self, number: int) -> h5py.Dataset:
+        if not hasattr(self.local, "recording"):
+            open_file = functools.lru_cache(OPEN_FILES)(_opened)
+
+            def recording(number: int) -> h5py.Dataset:
+                shard = self.index["shard"][number]
+                name = f"{number - self.first[shard]:06}"
+                return _waveform(open_file(self.shards[shard]), name)
+
+            self.local.recording = functools.lru_cache(OPEN_RECORDINGS)(recording)
+        return self.local.recording(number)
+
+
+def write_index(path: str | Path, archives: Sequence[str | Path]) -> None:
+    """Write the index of the data set `path`."""
+    with replacing(f"{path}.index") as temporary, open(temporary, "wb") as file:
+        np.save(file, index_of(archives))
