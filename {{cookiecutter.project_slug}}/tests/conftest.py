@@ -1,6 +1,6 @@
 """What the tests share: small data sets, and the programs run as processes."""
 
-import io
+import dataclasses
 import os
 import shutil
 import signal
@@ -9,11 +9,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
 
 from library import sample_data
+from project.settings import Hyperparameters
 
 ROOT = Path(__file__).parent.parent
 
@@ -59,20 +58,27 @@ def convert(dataset_dir: Path, folder: Path, name: str, *more: object, status: i
     return run_program(*words, cwd=folder.parent, status=status)
 
 
+def small_model() -> list[str]:
+    """Flags that make a step short, of those that the project has."""
+    values = {"image_size": 32, "mel_bands": 16, "window_secs": 0.4}
+    fields = [field.name for field in dataclasses.fields(Hyperparameters)]
+    return [word for name in fields if name in values for word in (f"--{name}", str(values[name]))]
+
+
 @pytest.fixture(scope="session")
-def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with 6 x 16 pictures in train, and 6 x 4 in test."""
-    folder = tmp_path_factory.mktemp("sample") / "pictures"
+def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with 6 x 16 examples in train, and 6 x 4 in test."""
+    folder = tmp_path_factory.mktemp("sample") / "samples"
     sample_data.make(folder, per_class={"train": 16, "test": 4})
     return folder
 
 
 @pytest.fixture(scope="session")
-def data(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def data(samples: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the converted sets train (in several shards), validation and test."""
     folder = tmp_path_factory.mktemp("converted") / "data"
-    convert(pictures / "train", folder, "train", "--validation_fraction", 0.25, "--num_shards", 3)
-    convert(pictures / "test", folder, "test")
+    convert(samples / "train", folder, "train", "--validation_fraction", 0.25, "--num_shards", 3)
+    convert(samples / "test", folder, "test")
     return folder
 
 
@@ -85,23 +91,6 @@ def damaged(data: Path, folder: Path) -> Path:
     content[100] ^= 1
     shard.write_bytes(content)
     return shard
-
-
-def encoded(image: Image.Image, form: str = "PNG", **options) -> bytes:
-    buffer = io.BytesIO()
-    image.save(buffer, form, **options)
-    return buffer.getvalue()
-
-
-def decoded(data: bytes) -> np.ndarray:
-    return np.asarray(Image.open(io.BytesIO(data)).convert("RGB"), np.float64)
-
-
-@pytest.fixture
-def picture() -> Image.Image:
-    """RGB, 80 x 60, smooth, with other colours in each corner."""
-    y, x = np.mgrid[0:60, 0:80]
-    return Image.fromarray(np.stack([x * 3, y * 4, 255 - x - y], -1).astype(np.uint8))
 
 
 @pytest.fixture

@@ -6,24 +6,24 @@ from test_convert_dataset import files
 
 
 @pytest.mark.slow
-def test_beam_writes_what_processes_write(pictures, tmp_path):
+def test_beam_writes_what_processes_write(samples, tmp_path):
     pytest.importorskip("apache_beam")
     more = ["--num_shards", 3, "--validation_fraction", 0.25]
-    convert(pictures / "train", tmp_path / "ours", "train", *more)
+    convert(samples / "train", tmp_path / "ours", "train", *more)
     beam = ["--runner", "DirectRunner", "--beam_options"]
     options = "--direct_num_workers=2 --direct_running_mode=multi_processing"
-    convert(pictures / "train", tmp_path / "beam", "train", *more, *beam, options)
+    convert(samples / "train", tmp_path / "beam", "train", *more, *beam, options)
     assert files(tmp_path / "beam") == files(tmp_path / "ours")
-    process = convert(pictures / "train", tmp_path / "no", "train", "--runner", "Nobody", status=2)
+    process = convert(samples / "train", tmp_path / "no", "train", "--runner", "Nobody", status=2)
     assert "error: runner: Nobody" in process.stderr
 
 
-def test_without_beam_it_is_told_how_to_get_it(pictures, tmp_path, monkeypatch):
+def test_without_beam_it_is_told_how_to_get_it(samples, tmp_path, monkeypatch):
     (tmp_path / "hidden").mkdir()
     (tmp_path / "hidden" / "apache_beam.py").write_text("raise ImportError('no apache_beam')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "hidden"))
     words = ["--runner", "DirectRunner"]
-    process = convert(pictures / "test", tmp_path / "out", "test", *words, status=2)
+    process = convert(samples / "test", tmp_path / "out", "test", *words, status=2)
     assert (
         "error: runner: no apache_beam: pip install apache-beam, or leave it out" in process.stderr
     )

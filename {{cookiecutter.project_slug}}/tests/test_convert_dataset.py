@@ -39,7 +39,7 @@ def files(folder) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
-def test_every_picture_is_in_one_set_with_its_label(pictures, data):
+def test_every_picture_is_in_one_set_with_its_label(samples, data):
     seen = []
     for name in ("train", "validation"):
         card = Card.load(data / f"{name}.json")
@@ -52,13 +52,12 @@ def test_every_picture_is_in_one_set_with_its_label(pictures, data):
             name_of_class = card.classes[value(example, "image/class/label")]
             assert filename.startswith(name_of_class + "/")
             assert value(example, "image/class/text").decode() == name_of_class
-            original = pictures / "train" / filename
+            original = samples / "train" / filename
             if original.suffix == ".jpg":
                 assert value(example, "image/encoded") == original.read_bytes()
             seen.append(filename)
     assert sorted(seen) == sorted(
-        path.relative_to(pictures / "train").as_posix()
-        for path in (pictures / "train").rglob("*.*")
+        path.relative_to(samples / "train").as_posix() for path in (samples / "train").rglob("*.*")
     )
 
 
@@ -71,22 +70,22 @@ def test_the_card_describes_the_shards(data):
     assert not [path for path in data.iterdir() if path.name.startswith(".")]
 
 
-def test_the_result_does_not_depend_on_the_workers(pictures, tmp_path):
+def test_the_result_does_not_depend_on_the_workers(samples, tmp_path):
     for workers in (1, 5):
-        convert(pictures / "test", tmp_path / str(workers), "test", "--num_workers", workers)
+        convert(samples / "test", tmp_path / str(workers), "test", "--num_workers", workers)
     one, five = files(tmp_path / "1"), files(tmp_path / "5")
     assert {k: v for k, v in one.items() if k != "test.json"} == {
         k: v for k, v in five.items() if k != "test.json"
     }
 
 
-def test_a_picture_stays_in_its_set_when_others_are_added(pictures, tmp_path):
-    shutil.copytree(pictures / "train", tmp_path / "more")
-    for path in (pictures / "test").rglob("*.jpg"):
+def test_a_picture_stays_in_its_set_when_others_are_added(samples, tmp_path):
+    shutil.copytree(samples / "train", tmp_path / "more")
+    for path in (samples / "test").rglob("*.jpg"):
         shutil.copy(path, tmp_path / "more" / path.parent.name / f"more-{path.name}")
     Image.new("RGB", (9, 9)).save(tmp_path / "more" / "bar" / "new.png")
     sets = {}
-    for name, folder in (("before", pictures / "train"), ("after", tmp_path / "more")):
+    for name, folder in (("before", samples / "train"), ("after", tmp_path / "more")):
         convert(folder, tmp_path / name, "train", "--validation_fraction", 0.25)
         found = examples(tmp_path / name / "validation")
         sets[name] = {value(example, "image/encoded") for example in found}
@@ -103,11 +102,11 @@ def test_large_pictures_shrink_and_classes_of_digits_are_sorted_by_value(tmp_pat
         assert (value(example, "image/height"), value(example, "image/width")) == (100, 50)
 
 
-def test_broken_pictures_are_listed(pictures, tmp_path):
-    shutil.copytree(pictures / "test", tmp_path / "in")
+def test_broken_pictures_are_listed(samples, tmp_path):
+    shutil.copytree(samples / "test", tmp_path / "in")
     (tmp_path / "in" / "bar" / "notes.txt").write_text("no picture")
     broken = tmp_path / "in" / "star" / "broken.jpg"
-    broken.write_bytes(next((pictures / "train" / "star").glob("*.jpg")).read_bytes()[:500])
+    broken.write_bytes(next((samples / "train" / "star").glob("*.jpg")).read_bytes()[:500])
 
     process = convert(tmp_path / "in", tmp_path / "out", "test", status=2)
     assert "max_rejected: 2 of 26 files could not be used" in process.stderr
@@ -127,14 +126,14 @@ def test_broken_pictures_are_listed(pictures, tmp_path):
     assert not (tmp_path / "out" / "test.rejected.csv").exists(), "it was of the earlier one"
 
 
-def test_a_finished_set_is_replaced_only_when_asked_for(pictures, tmp_path):
+def test_a_finished_set_is_replaced_only_when_asked_for(samples, tmp_path):
     out = tmp_path / "out"
-    convert(pictures / "test", out, "test", "--num_shards", 4)
+    convert(samples / "test", out, "test", "--num_shards", 4)
     before = files(out)
-    process = convert(pictures / "test", out, "test", status=2)
+    process = convert(samples / "test", out, "test", status=2)
     assert "is there already: --overwrite replaces it" in process.stderr
     assert files(out) == before
-    convert(pictures / "test", out, "test", "--num_shards", 2, "--overwrite")
+    convert(samples / "test", out, "test", "--num_shards", 2, "--overwrite")
     assert sorted(files(out)) == [
         "test-00000-of-00002.tfrecord",
         "test-00001-of-00002.tfrecord",
@@ -145,10 +144,10 @@ def test_a_finished_set_is_replaced_only_when_asked_for(pictures, tmp_path):
 
 
 @pytest.mark.parametrize("moves", range(6))
-def test_a_stop_while_sets_are_replaced_loses_nothing(pictures, tmp_path, monkeypatch, moves):
+def test_a_stop_while_sets_are_replaced_loses_nothing(samples, tmp_path, monkeypatch, moves):
     out = tmp_path / "out"
     more = ("--validation_fraction", 0.3, "--overwrite")
-    convert(pictures / "train", out, "train", "--num_shards", 3, *more)
+    convert(samples / "train", out, "train", "--num_shards", 3, *more)
     rename, left = os.replace, iter(range(moves))
 
     def stop_after_some(source, target):
@@ -158,7 +157,7 @@ def test_a_stop_while_sets_are_replaced_loses_nothing(pictures, tmp_path, monkey
 
     monkeypatch.setattr(os, "replace", stop_after_some)
     options = convert_dataset.Options(
-        dataset_dir=pictures / "test",
+        dataset_dir=samples / "test",
         tfrecord_dir=out,
         tfrecord_filename="train",
         num_shards=2,
@@ -171,7 +170,7 @@ def test_a_stop_while_sets_are_replaced_loses_nothing(pictures, tmp_path, monkey
     for name in ("train", "validation"):  # no card names what is not there
         if (out / f"{name}.json").exists():
             Reader(out / name)
-    convert(pictures / "test", out, "train", *more[:2], status=2)  # finishes what was stopped
+    convert(samples / "test", out, "train", *more[:2], status=2)  # finishes what was stopped
     assert sum(Reader(out / name).card.num_examples for name in ("train", "validation")) == 24
     assert sorted(path.name for path in out.iterdir()) == sorted(
         f"{name}{rest}"
@@ -181,23 +180,23 @@ def test_a_stop_while_sets_are_replaced_loses_nothing(pictures, tmp_path, monkey
     )
 
 
-def test_no_picture_gets_into_both_sets_by_another_conversion(pictures, tmp_path):
+def test_no_picture_gets_into_both_sets_by_another_conversion(samples, tmp_path):
     out = tmp_path / "out"
-    convert(pictures / "test", out, "train", "--validation_fraction", 0.3)
+    convert(samples / "test", out, "train", "--validation_fraction", 0.3)
     before = files(out)
-    process = convert(pictures / "test", out, "train", "--overwrite", status=2)
+    process = convert(samples / "test", out, "train", "--overwrite", status=2)
     assert "has pictures of train, which would be in both: give 0.3 again" in process.stderr
     more = ("--validation_fraction", 0.3, "--overwrite")
-    process = convert(pictures / "test", out, "other", *more, status=2)
+    process = convert(samples / "test", out, "other", *more, status=2)
     assert "validation.json is not of other, but of train: take another" in process.stderr
     assert files(out) == before
     (out / "validation.json").write_text("{}")
-    process = convert(pictures / "test", out, "other", status=2)
+    process = convert(samples / "test", out, "other", status=2)
     assert "validation.json: not the card of a data set" in process.stderr
 
 
-def test_file_names_need_not_be_text(pictures, tmp_path):
-    shutil.copytree(pictures / "test" / "bar", tmp_path / "in" / "bar")
+def test_file_names_need_not_be_text(samples, tmp_path):
+    shutil.copytree(samples / "test" / "bar", tmp_path / "in" / "bar")
     (tmp_path / "in" / "bar" / "not\udcfftext.jpg").write_bytes(b"no picture")
     convert(tmp_path / "in", tmp_path / "out", "train", "--max_rejected", 1)
     assert b"not\xfftext.jpg,not a picture" in (tmp_path / "out/train.rejected.csv").read_bytes()
@@ -302,8 +301,8 @@ def test_a_full_disk_keeps_what_is_finished(tmp_path, small_disk):
     assert files(small_disk) == files(tmp_path / "whole")
 
 
-def test_other_files_begin_a_conversion_anew(pictures, tmp_path):
-    shutil.copytree(pictures / "test", tmp_path / "in")
+def test_other_files_begin_a_conversion_anew(samples, tmp_path):
+    shutil.copytree(samples / "test", tmp_path / "in")
     (tmp_path / "in" / "bar" / "broken.jpg").write_bytes(b"no picture")
     convert(tmp_path / "in", tmp_path / "out", "test", status=2)
     process = convert(tmp_path / "in", tmp_path / "out", "test", "--max_rejected", 0.5)
@@ -314,20 +313,20 @@ def test_other_files_begin_a_conversion_anew(pictures, tmp_path):
     assert examples(tmp_path / "out" / "test")
 
 
-def test_several_machines_write_what_one_writes(pictures, tmp_path):
+def test_several_machines_write_what_one_writes(samples, tmp_path):
     more = ["--num_shards", 5, "--validation_fraction", 0.25]
-    convert(pictures / "train", tmp_path / "one", "train", *more)
+    convert(samples / "train", tmp_path / "one", "train", *more)
     out = tmp_path / "several"
     for shards in ("3-4", "0", "1-2"):
-        process = convert(pictures / "train", out, "train", *more, "--finalize", status=2)
+        process = convert(samples / "train", out, "train", *more, "--finalize", status=2)
         assert "finalize: " in process.stderr
-        process = convert(pictures / "train", out, "train", *more, "--shards", shards)
+        process = convert(samples / "train", out, "train", *more, "--shards", shards)
         assert f"shards {shards} are written" in process.stdout
         process = convert(
-            pictures / "train", out, "train", *more, "--shards", 0, "--max_edge", 50, status=2
+            samples / "train", out, "train", *more, "--shards", 0, "--max_edge", 50, status=2
         )
         assert "is of a conversion of other files, or with other options" in process.stderr
-    convert(pictures / "train", out, "train", *more, "--finalize")
+    convert(samples / "train", out, "train", *more, "--finalize")
     assert files(out) == files(tmp_path / "one")
 
 
@@ -348,17 +347,17 @@ def test_several_machines_write_what_one_writes(pictures, tmp_path):
         (["--runner", "NoRunner"], "runner: "),
     ],
 )
-def test_flags_that_do_not_fit_are_told(pictures, tmp_path, flags, message):
-    process = convert(pictures / "test", tmp_path / "out", "test", *flags, status=2)
+def test_flags_that_do_not_fit_are_told(samples, tmp_path, flags, message):
+    process = convert(samples / "test", tmp_path / "out", "test", *flags, status=2)
     assert message in process.stderr
 
 
-def test_a_test_set_has_the_labels_of_the_training_set(pictures, data, tmp_path):
+def test_a_test_set_has_the_labels_of_the_training_set(samples, data, tmp_path):
     out = tmp_path / "data"
     shutil.copytree(data, out)
-    shutil.copytree(pictures / "test", tmp_path / "in")
+    shutil.copytree(samples / "test", tmp_path / "in")
     shutil.rmtree(tmp_path / "in" / "circle")
-    some = sorted((pictures / "train" / "bar").iterdir())[:3]
+    some = sorted((samples / "train" / "bar").iterdir())[:3]
     for file in some:
         shutil.copy(file, tmp_path / "in" / "bar" / f"again-{file.name}")
     shutil.copy(
@@ -382,51 +381,51 @@ def test_a_test_set_has_the_labels_of_the_training_set(pictures, data, tmp_path)
     assert "the class dragon is not in classes_from" in process.stderr
 
 
-def test_a_name_with_dots_has_its_checksums(pictures, tmp_path):
+def test_a_name_with_dots_has_its_checksums(samples, tmp_path):
     out = tmp_path / "out"
-    convert(pictures / "test", out, "train.v1")
-    process = convert(pictures / "test", out, "test.v1", "--classes_from", out / "train.v1.json")
+    convert(samples / "test", out, "train.v1")
+    process = convert(samples / "test", out, "test.v1", "--classes_from", out / "train.v1.json")
     assert "leak: 24 of them are in train.v1 as well" in process.stdout
 
 
-def test_a_picture_in_two_classes_is_a_contradiction(pictures, tmp_path):
-    shutil.copytree(pictures / "test" / "bar", tmp_path / "in" / "bar")
-    shutil.copytree(pictures / "test" / "bar", tmp_path / "in" / "pub")
+def test_a_picture_in_two_classes_is_a_contradiction(samples, tmp_path):
+    shutil.copytree(samples / "test" / "bar", tmp_path / "in" / "bar")
+    shutil.copytree(samples / "test" / "bar", tmp_path / "in" / "pub")
     process = convert(tmp_path / "in", tmp_path / "out", "test")
     assert "4 files are there twice" in process.stdout
     assert "contradiction: 4 of them are of another class there" in process.stdout
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
-def test_a_folder_that_cannot_be_written_to_is_one_line(pictures, tmp_path):
+def test_a_folder_that_cannot_be_written_to_is_one_line(samples, tmp_path):
     (tmp_path / "out").mkdir(mode=0o500)
-    process = convert(pictures / "test", tmp_path / "out" / "deeper", "test", status=2)
+    process = convert(samples / "test", tmp_path / "out" / "deeper", "test", status=2)
     assert "out cannot be written to" in process.stderr
 
 
-def test_labels_from_a_table_and_no_labels(pictures, tmp_path):
-    found = sorted((pictures / "test").rglob("*.*"))
-    rows = [f"{path.relative_to(pictures / 'test')},{len(path.name) % 2}" for path in found]
+def test_labels_from_a_table_and_no_labels(samples, tmp_path):
+    found = sorted((samples / "test").rglob("*.*"))
+    rows = [f"{path.relative_to(samples / 'test')},{len(path.name) % 2}" for path in found]
     (tmp_path / "labels.csv").write_text("\n".join(["file,label", *rows, "none.jpg,0"]))
     more = ["--labels", tmp_path / "labels.csv", "--max_rejected", 0.1]
     (tmp_path / "labels.csv").write_text("\n".join(["file,label", *rows[1:], "none.jpg,0"]))
-    process = convert(pictures / "test", tmp_path / "out", "less", *more)
-    assert f"1 files in {pictures / 'test'} are not in {more[1]}: left out" in process.stdout
+    process = convert(samples / "test", tmp_path / "out", "less", *more)
+    assert f"1 files in {samples / 'test'} are not in {more[1]}: left out" in process.stdout
     (tmp_path / "labels.csv").write_text("\n".join(["file,label", *rows, "none.jpg,0"]))
-    convert(pictures / "test", tmp_path / "out", "table", *more)
+    convert(samples / "test", tmp_path / "out", "table", *more)
     card = Card.load(tmp_path / "out" / "table.json")
     assert sum(card.examples_per_class.values()) == len(found)
     assert "none.jpg,no such file" in (tmp_path / "out" / "table.rejected.csv").read_text()
-    convert(pictures / "test", tmp_path / "out", "plain", "--unlabeled")
+    convert(samples / "test", tmp_path / "out", "plain", "--unlabeled")
     assert Card.load(tmp_path / "out" / "plain.json").classes == []
     (first, *_) = examples(tmp_path / "out" / "plain")
     assert "image/class/label" not in first.features.feature
 
 
-def test_checksums_are_those_that_other_programs_check(pictures, data):
+def test_checksums_are_those_that_other_programs_check(samples, data):
     process = subprocess.run(
         ["sha256sum", "--check", "--quiet", data / "train.sha256"],
-        cwd=pictures / "train",
+        cwd=samples / "train",
         capture_output=True,
         text=True,
     )

@@ -90,11 +90,11 @@ def linear(images: tf.Tensor, *, num_classes: int, seed: int, **_: Any) -> tf.Te
 
 
 @pytest.fixture(scope="module")
-def here(data: Path, pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def here(data: Path, samples: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with two sets of data: `data`, and `more` with the halves the other way round."""
     here = tmp_path_factory.mktemp("effects")
     (here / "data").symlink_to(data)
-    convert(pictures / "train", here / "more", "train", "--validation_fraction", 0.5)
+    convert(samples / "train", here / "more", "train", "--validation_fraction", 0.5)
     return here
 
 

@@ -5,7 +5,7 @@ import io
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import encoded
+from made_pictures import PICTURE, encoded
 from PIL import Image
 
 from library.example import to_example
@@ -20,9 +20,9 @@ from library.images import (
 from library.pictures import standard_jpeg
 
 
-def test_an_example_has_the_keys_of_tensorflows_models(picture):
+def test_an_example_has_the_keys_of_tensorflows_models():
     record = to_example(
-        standard_jpeg(encoded(picture), max_edge=384, quality=95), 3, "Käse", "Käse/one two.png"
+        standard_jpeg(encoded(PICTURE), max_edge=384, quality=95), 3, "Käse", "Käse/one two.png"
     )
     features = tf.train.Example.FromString(record).features.feature
     found = {
@@ -52,16 +52,16 @@ def crop(data: bytes, *seed: int, min_area: float = 0.5) -> np.ndarray:
     return resize(image, image_size=24, antialias=True).numpy()
 
 
-def test_a_random_crop_follows_from_its_seed(picture):
-    data = encoded(picture, "JPEG")
+def test_a_random_crop_follows_from_its_seed():
+    data = encoded(PICTURE, "JPEG")
     assert crop(data, 1, 2).shape == (24, 24, 3)
     assert (crop(data, 1, 2) == crop(data, 1, 2)).all()
     assert (crop(data, 1, 2) != crop(data, 1, 3)).any()
 
 
-def test_a_crop_has_at_least_the_area_asked_for(picture):
+def test_a_crop_has_at_least_the_area_asked_for():
     # Red goes from 0 to 237 over the width, green from 0 to 236 over the height.
-    data = encoded(picture, "JPEG", quality=95)
+    data = encoded(PICTURE, "JPEG", quality=95)
     for number in range(50):
         values = crop(data, 0, number, min_area=0.6)
         width = (values[:, -1, 0] - values[:, 0, 0]).mean() * 24 / 23 / 3
@@ -71,8 +71,8 @@ def test_a_crop_has_at_least_the_area_asked_for(picture):
 
 @pytest.mark.parametrize("form", ["JPEG", "PNG", "BMP", "GIF"])
 @pytest.mark.parametrize("mode", ["RGB", "L"])
-def test_a_central_crop_is_the_middle_square(picture, form, mode):
-    data = encoded(picture.convert(mode), form)
+def test_a_central_crop_is_the_middle_square(form, mode):
+    data = encoded(PICTURE.convert(mode), form)
     box = (10, 0, 70, 60)
     expected = Image.open(io.BytesIO(data)).convert("RGB").crop(box).resize((20, 20), Image.BOX)
     found = central_crop(data, image_size=20).numpy()
@@ -81,8 +81,8 @@ def test_a_central_crop_is_the_middle_square(picture, form, mode):
 
 
 @pytest.mark.parametrize("form", ["JPEG", "PNG", "BMP", "GIF"])
-def test_all_formats_go_through_the_same_door(picture, form):
-    data = encoded(picture, form)
+def test_all_formats_go_through_the_same_door(form):
+    data = encoded(PICTURE, form)
     expected = np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))[5:45, 7:67]
     found = decode_window(data, lambda shape: tf.constant([5, 7, 40, 60]), image_size=24).numpy()
     assert found.shape == expected.shape
@@ -126,8 +126,8 @@ def test_a_window_decoded_smaller_is_the_same_picture(photo, window, fraction):
         assert np.mean((found - exact) ** 2) < np.mean((points - exact) ** 2)
 
 
-def test_bytes_are_rounded_and_floats_are_not(picture):
-    data = encoded(picture, "PNG")
+def test_bytes_are_rounded_and_floats_are_not():
+    data = encoded(PICTURE, "PNG")
     floats = central_crop(data, image_size=24).numpy()
     whole = central_crop(data, image_size=24, dtype="uint8").numpy()
     assert (floats.dtype, whole.dtype) == (np.float32, np.uint8)
@@ -142,8 +142,8 @@ def test_a_network_gets_values_around_zero():
         )
 
 
-def test_the_crops_are_the_same_inside_a_dataset(picture):
-    data = encoded(picture, "JPEG")
+def test_the_crops_are_the_same_inside_a_dataset():
+    data = encoded(PICTURE, "JPEG")
 
     def window_of(shape: tf.Tensor) -> tf.Tensor:
         return random_window(shape, min_area=0.5, seed=tf.constant([3, 4], tf.int64))

@@ -155,12 +155,12 @@ def test_evaluation_has_every_example_with_the_last_partial_batch(settings):
     assert sum(len(labels) for _, labels in batches) == card.num_examples
 
 
-def test_prediction_sees_what_evaluation_sees(settings, pictures, data):
+def test_prediction_sees_what_evaluation_sees(settings, samples, data):
     test_data = str(data / "test")
     evaluated = np.concatenate(
         [i for i, _ in take(evaluation_input(test_data, settings, SMALL), 99)]
     )
-    files = list((pictures / "test").rglob("*.jpg"))
+    files = list((samples / "test").rglob("*.jpg"))
     encoded = [(os.fsencode(f), f.read_bytes()) for f in files]
     predicted = prediction_input(encoded, settings, SMALL)
     found = np.concatenate([batch["image"] for batch in predicted.as_numpy_iterator()])

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import decoded, encoded
+from made_pictures import decoded, encoded
 from PIL import Image, ImageCms, ImageOps
 
 from library import pictures

@@ -4,7 +4,7 @@ import io
 
 import numpy as np
 import pytest
-from conftest import decoded, encoded
+from made_pictures import PICTURE, decoded, encoded
 from PIL import Image, ImageOps
 
 from library.errors import BadFileError
@@ -17,17 +17,17 @@ def jpeg_of(data: bytes, max_edge: int = 384):
 
 
 @pytest.mark.parametrize("mode", ["RGB", "L"])
-def test_a_jpeg_that_fits_keeps_its_bytes(picture, mode):
-    data = encoded(picture.convert(mode), "JPEG")
+def test_a_jpeg_that_fits_keeps_its_bytes(mode):
+    data = encoded(PICTURE.convert(mode), "JPEG")
     jpeg = jpeg_of(data)
     assert (jpeg.data, jpeg.height, jpeg.width) == (data, 60, 80)
 
 
 @pytest.mark.parametrize("form", ["PNG", "JPEG", "BMP", "WEBP"])
-def test_the_longer_edge_is_scaled_down(picture, form):
-    jpeg = jpeg_of(encoded(picture, form), max_edge=40)
+def test_the_longer_edge_is_scaled_down(form):
+    jpeg = jpeg_of(encoded(PICTURE, form), max_edge=40)
     assert (jpeg.height, jpeg.width) == (30, 40)
-    assert np.abs(decoded(jpeg.data) - np.asarray(picture.resize((40, 30)))).mean() < 4
+    assert np.abs(decoded(jpeg.data) - np.asarray(PICTURE.resize((40, 30)))).mean() < 4
 
 
 def test_scaling_averages_and_leaves_no_aliases():
@@ -38,10 +38,10 @@ def test_scaling_averages_and_leaves_no_aliases():
 
 @pytest.mark.parametrize("orientation", range(2, 9))
 @pytest.mark.parametrize("form", ["JPEG", "PNG"])
-def test_pictures_are_turned_upright(picture, orientation, form):
+def test_pictures_are_turned_upright(orientation, form):
     exif = Image.Exif()
     exif[0x0112] = orientation
-    data = encoded(picture, form, exif=exif, **({"quality": 95} if form == "JPEG" else {}))
+    data = encoded(PICTURE, form, exif=exif, **({"quality": 95} if form == "JPEG" else {}))
     upright = np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(data))), np.float64)
     jpeg = jpeg_of(data)
     assert (jpeg.height, jpeg.width) == upright.shape[:2]
@@ -74,16 +74,16 @@ def test_16_bits_of_gray_keep_their_brightness():
     ],
 )
 @pytest.mark.parametrize("form", ["JPEG", "PNG"])
-def test_what_cannot_be_used_has_a_reason(picture, form, damage, reason):
-    data = damage(encoded(picture, form))
+def test_what_cannot_be_used_has_a_reason(form, damage, reason):
+    data = damage(encoded(PICTURE, form))
     for use in (jpeg_of, standard_bytes):
         with pytest.raises(BadFileError, match=reason):
             use(data)
 
 
 @pytest.mark.parametrize("form", ["JPEG", "PNG"])
-def test_plain_pictures_keep_their_bytes_for_a_prediction(picture, form):
-    data = encoded(picture, form)
+def test_plain_pictures_keep_their_bytes_for_a_prediction(form):
+    data = encoded(PICTURE, form)
     assert standard_bytes(data) == data
 
 

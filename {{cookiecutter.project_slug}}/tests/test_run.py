@@ -123,11 +123,11 @@ def test_a_damaged_record_elsewhere_is_one_line(data, tmp_path):
         training.train(settings, Hyperparameters(image_size=16))
 
 
-def test_prediction_and_export_agree(trained, pictures):
+def test_prediction_and_export_agree(trained, samples):
     """The SavedModel, in a process that has only TensorFlow, gives what predict gives."""
     (trained / "more").mkdir(exist_ok=True)
     (trained / "more" / "broken.png").write_bytes(b"no picture")
-    folders = [pictures / "test" / "star", trained / "more", pictures / "test" / "bar"]
+    folders = [samples / "test" / "star", trained / "more", samples / "test" / "bar"]
     process = run_program("run.py", "predict", *SHORT, "--input", *folders, cwd=trained)
     assert "8 predictions written to predictions.csv\n1 files could not be" in process.stdout
     words = ["--input", trained / "more", "--output", "bad.csv"]
@@ -334,10 +334,10 @@ def test_a_model_that_can_learn_learns_a_few_examples_by_heart(fresh):
     assert not (fresh / "out").exists()
 
 
-def test_other_data_is_told(fresh, pictures):
+def test_other_data_is_told(fresh, samples):
     run_program("run.py", *SHORT, "--train_epochs", 2, cwd=fresh)
     more = ["--validation_fraction", 0.2, "--overwrite"]
-    convert(pictures / "train", fresh / "data", "train", *more)
+    convert(samples / "train", fresh / "data", "train", *more)
     process = run_program("run.py", *SHORT, cwd=fresh)
     assert re.search("last start: train_data: [0-9a-f]{64} -> [0-9a-f]{64}\n", process.stdout)
     assert re.search("last start: validation_data: [0-9a-f]{64} -> ", process.stdout)
@@ -354,8 +354,8 @@ def cut(file: Path) -> None:
     file.write_bytes(file.read_bytes()[:-1])
 
 
-def test_pictures_of_no_class_cannot_be_trained_on(fresh, pictures):
-    convert(pictures / "test", fresh / "data", "plain", "--unlabeled")
+def test_pictures_of_no_class_cannot_be_trained_on(fresh, samples):
+    convert(samples / "test", fresh / "data", "plain", "--unlabeled")
     both = ["--train_data", "data/plain", "--validation_data", "data/plain"]
     process = run_program("run.py", *SHORT, *both, cwd=fresh, status=2)
     assert "data/plain has no classes to learn" in process.stderr
@@ -494,7 +494,7 @@ def test_run_yaml_keeps_what_every_start_used(fresh):
     assert path.read_bytes() == before
 
 
-def test_a_model_that_does_not_fit_is_refused(trained, tmp_path, pictures):
+def test_a_model_that_does_not_fit_is_refused(trained, tmp_path, samples):
     process = run_program("run.py", "evaluate", cwd=trained, status=2)
     assert f"image_size: 64, but the model in {trained}/out/best has 16: use" in process.stderr
     process = run_program("run.py", "--train_epochs", 9, cwd=trained, status=2)

@@ -20,12 +20,12 @@ import tensorflow as tf
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parent.parent))
-from conftest import copy_project
+from conftest import copy_project, small_model
 
 from library import sample_data
 
 OPTIONS = ["--train_epochs", "12", "--epochs_between_evals", "1", "--train_batch_size", "16"]
-OPTIONS += ["--image_size", "32", "--num_parallel_calls", "2", "--min_crop_area", "0.5"]
+OPTIONS += [*small_model(), "--num_parallel_calls", "2"]
 OPTIONS += ["--learning_rate_schedule", "cosine", "--decay_epochs", "12", "--keep_best_max", "2"]
 
 
@@ -137,14 +137,14 @@ def survive(folder: Path, kills: int, seed: int = 0) -> int:
     stopped by SIGTERM once, which saves it.
     """
     peace, war = folder / "peace", folder / "war"
-    pictures = folder / "pictures"
-    sample_data.make(pictures, per_class={"train": 16})
+    samples = folder / "samples"
+    sample_data.make(samples, per_class={"train": 16})
     for place in (peace, war):
         place.mkdir()
         copy_project(place)
         (place / "slow").mkdir()
         (place / "slow" / "sitecustomize.py").write_text(SLOW)
-        words = f"--dataset_dir {pictures}/train --tfrecord_filename train --tfrecord_dir data"
+        words = f"--dataset_dir {samples}/train --tfrecord_filename train --tfrecord_dir data"
         words = [*words.split(), "--validation_fraction", "0.25"]
         subprocess.run(
             [sys.executable, "convert_dataset.py", *words], cwd=place, check=True, stdout=sys.stderr
