@@ -4,15 +4,21 @@ VENV = .venv
 BIN = $(CURDIR)/$(VENV)/bin
 TEMPLATE = {{cookiecutter.project_slug}}
 PROJECT = build/my-tensorflow-project
+SOUNDS = build/my-sounds
+RENDER = $(BIN)/cookiecutter --no-input --default-config --overwrite-if-exists --output-dir build .
 # What runs in place leaves no caches in the template.
 export PYTHONDONTWRITEBYTECODE = 1
 export RUFF_NO_CACHE = true
 
-.PHONY: demo test matrix lint benchmark peers
+.PHONY: demo demo-audio test matrix lint benchmark peers
 
 demo: $(VENV)/installed  ## from nothing to a trained, evaluated, exported classifier
-	$(BIN)/cookiecutter --no-input --default-config --overwrite-if-exists --output-dir build .
+	$(RENDER)
 	cd $(PROJECT) && $(BIN)/python demo.py
+
+demo-audio: $(VENV)/installed  ## the same for recordings
+	$(RENDER) modality=audio project_slug=$(notdir $(SOUNDS))
+	cd $(SOUNDS) && $(BIN)/python demo.py
 
 test: lint  ## the tests in place, then those of the template
 	cd "$(TEMPLATE)" && $(BIN)/python -m pytest -p no:cacheprovider -n logical --dist worksteal -m "slow or not slow"
@@ -25,6 +31,8 @@ benchmark: $(VENV)/installed  ## what takes time, as ratios
 	$(BIN)/python benchmarks/help.py
 	$(BIN)/python benchmarks/order.py
 	$(BIN)/python benchmarks/reading.py
+	$(BIN)/python benchmarks/recording.py
+	$(BIN)/python benchmarks/sound.py
 	$(BIN)/python benchmarks/memory.py
 	$(BIN)/python benchmarks/steps.py
 	$(BIN)/python benchmarks/level.py
@@ -37,10 +45,11 @@ lint: $(VENV)/installed  ## the linter
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 
-# One environment for the template and what it renders: the project is rendered, then installed.
+# One environment for the template and what it renders: the projects are rendered, then installed.
 $(VENV)/installed: pyproject.toml $(TEMPLATE)/pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet -e .[dev]
-	$(BIN)/cookiecutter --no-input --default-config --overwrite-if-exists --output-dir build .
-	$(BIN)/python -m pip install --quiet -e ./$(PROJECT)[dev,beam]
+	$(RENDER)
+	$(RENDER) modality=audio project_slug=$(notdir $(SOUNDS))
+	$(BIN)/python -m pip install --quiet -e ./$(PROJECT)[dev,beam] -e ./$(SOUNDS)
 	touch $@

@@ -31,7 +31,8 @@ def test_every_link_to_a_file_leads_somewhere(readme):
 
 def test_every_flag_that_is_named_exists(readme, render):
     project = render()
-    known = "".join((project / name).read_text() for name in ("run.py", "convert_dataset.py"))
+    programs = ("run.py", "convert_dataset.py", "library/shards.py")
+    known = "".join((project / name).read_text() for name in programs)
     known += (project / "project" / "settings.py").read_text()
     for flag in set(re.findall(r"--(\w+)", readme.read_text())) - {"file", "logdir"}:
         name = flag.removeprefix("no-")

@@ -1,5 +1,6 @@
 """What the template renders, for every answer, and which answers it refuses."""
 
+import ast
 import itertools
 import json
 import re
@@ -118,10 +119,48 @@ def test_a_name_makes_its_slug(render):
 
 
 def test_python_files_are_rendered_as_they_are(render):
-    project = render()
     source = TEMPLATE / "{{cookiecutter.project_slug}}"
-    for path in source.rglob("*.py"):
-        assert (project / path.relative_to(source)).read_bytes() == path.read_bytes()
+    kept = set()
+    for modality in CHOICES["modality"]:
+        project = render(modality=modality)
+        for path in project.rglob("*.py"):
+            name = path.relative_to(project)
+            of_audio = modality == "audio" and (source / "audio" / name).exists()
+            original = source / "audio" / name if of_audio else source / name
+            assert path.read_bytes() == original.read_bytes()
+            kept.add(original)
+    assert kept == set(source.rglob("*.py"))
+
+
+@pytest.mark.parametrize("modality", CHOICES["modality"])
+def test_every_module_that_is_imported_is_there(render, modality):
+    project = render(modality=modality)
+    names = {path.stem for path in project.glob("*/*.py")}
+    for path in project.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom):
+                of_package = node.module in ("library", "project")
+                found = [each.name for each in node.names] if of_package else [node.module]
+                ours = [name.split(".")[-1] for name in found if of_package or "library." in name]
+                assert set(ours) <= names, path
+
+
+def test_options_that_both_modalities_have_are_the_same(render):
+    code = """
+import dataclasses, json
+from project import settings
+fields = [*dataclasses.fields(settings.Settings), *dataclasses.fields(settings.Hyperparameters)]
+print(json.dumps({f.name: repr((f.type, f.default, f.metadata)) for f in fields}))
+"""
+    options = []
+    for modality in CHOICES["modality"]:
+        project = render(modality=modality)
+        printed = subprocess.check_output([sys.executable, "-c", code], cwd=project, text=True)
+        options.append(json.loads(printed))
+    both = options[0].keys() & options[1].keys()
+    assert len(both) > 40
+    different = [name for name in both if options[0][name] != options[1][name]]
+    assert different == ["num_parallel_calls"]  # its help names what it is of
 
 
 def test_nothing_in_library_imports_from_project(render):

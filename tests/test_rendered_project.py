@@ -17,18 +17,30 @@ def python(*words: str, cwd: Path) -> str:
     return process.stdout
 
 
+MODALITIES = pytest.mark.parametrize("modality", ["images", "audio"])
+
+
+@MODALITIES
 @pytest.mark.parametrize("command", ["check", "format --check"])
-def test_the_linter_finds_nothing(render, command):
-    python("-m", "ruff", *command.split(), cwd=render())
+def test_the_linter_finds_nothing(render, modality, command):
+    python("-m", "ruff", *command.split(), cwd=render(modality=modality))
 
 
-def test_its_own_tests_pass(render):
+@MODALITIES
+def test_its_own_tests_pass(render, modality):
     words = "-m pytest -p no:cacheprovider -n logical --dist worksteal"
-    assert " passed" in python(*words.split(), cwd=render())
+    assert " passed" in python(*words.split(), cwd=render(modality=modality))
 
 
-def test_the_demo_reaches_its_target_and_is_quick_when_called_again(render):
-    project = render()
+def test_the_slow_tests_of_sound_pass(render):
+    words = "-m pytest -p no:cacheprovider -n logical --dist worksteal -m slow"
+    files = ["tests/test_survival.py", "tests/test_convert_dataset.py", "tests/test_run.py"]
+    assert " passed" in python(*words.split(), *files, cwd=render(modality="audio"))
+
+
+@MODALITIES
+def test_the_demo_reaches_its_target_and_is_quick_when_called_again(render, modality):
+    project = render(modality=modality)
     printed = python("demo.py", cwd=project)
     steps = [line for line in printed.splitlines() if line.startswith("== ")]
     assert [step[3:] for step in steps] == [
