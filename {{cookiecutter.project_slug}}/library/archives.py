@@ -11,7 +11,7 @@ A data set of recordings of the name `train` in the folder `data` consists of
 import functools
 import hashlib
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import h5py
@@ -72,7 +72,7 @@ def index_of(archives: Sequence[str | Path]) -> np.ndarray:
 
 def _opened(path: str | Path) -> h5py.File:
     try:
-        return h5py.File(path)
+        return h5py.File(path, rdcc_nbytes=0)  # no cache of chunks: a window comes by lot
     except OSError as error:
         raise DamagedRecordError(f"{path}: not an HDF5 file that can be read: {error}") from error
 
@@ -114,7 +114,7 @@ class Archive:
             if not self._open_index(index):
                 raise UserError(f"{path}.json: its shards hold other recordings")
             print(f"{index}: written anew, since it was missing or did not fit the shards")
-        self.local = threading.local()
+        self.opened: dict[int, Callable[[int], h5py.Dataset]] = {}
 
     def _open_index(self, path: Path) -> bool:
         """Whether the index has a row for each recording of each shard."""
@@ -172,16 +172,19 @@ class Archive:
         ]
 
     def _recording(self, number: int) -> h5py.Dataset:
-        if not hasattr(self.local, "recording"):
+        # Not threading.local: Python meets TensorFlow's threads anew at each call, and forgets it.
+        recording = self.opened.get(threading.get_ident())
+        if recording is None:
             open_file = functools.lru_cache(OPEN_FILES)(_opened)
 
+            @functools.lru_cache(OPEN_RECORDINGS)
             def recording(number: int) -> h5py.Dataset:
                 shard = self.index["shard"][number]
                 name = f"{number - self.first[shard]:06}"
                 return _waveform(open_file(self.shards[shard]), name)
 
-            self.local.recording = functools.lru_cache(OPEN_RECORDINGS)(recording)
-        return self.local.recording(number)
+            self.opened[threading.get_ident()] = recording
+        return recording(number)
 
 
 def write_index(path: str | Path, archives: Sequence[str | Path]) -> None:

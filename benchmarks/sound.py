@@ -1,0 +1,109 @@
+"""Windows of recordings, and features made once or each time: python benchmarks/sound.py
+
+Random windows of one second come from archives by the number of the recording, and from the same
+archives opened and closed again for each window. Log-mel features of such windows are made in the
+pipeline, or replayed from what was recorded.
+"""
+
+import functools
+import tempfile
+from pathlib import Path
+
+import h5py
+import numpy as np
+from common import in_turns, system_name
+
+import tensorflow as tf  # isort: skip  after library, which chooses its Keras
+from library.archives import Archive, write_archive, write_index
+from library.audio import log_mel, random_windows, to_float
+from library.recording import record_dataset, replay_dataset
+from library.shuffling import shuffle_and_repeat
+from library.tfrecord import Card
+
+RATE, SECONDS, RECORDINGS, SHARDS, ROUNDS = 16000, 10, 400, 4, 5
+WINDOWS, ELEMENTS = 4000, 2000
+
+
+def make_archives(path: Path) -> None:
+    """Recordings of noise in archives of equal size."""
+    random, shards = np.random.default_rng(0), []
+    for shard in range(SHARDS):
+        file = path.with_name(f"{path.name}-{shard:05}-of-{SHARDS:05}.h5")
+        waveforms = random.integers(-(2**15), 2**15, [RECORDINGS // SHARDS, RATE * SECONDS])
+        rows = [("", 0, "noise", (each.astype(np.int16), RATE)) for each in waveforms]
+        shards.append(write_archive(file, rows))
+    card = Card(["noise"], {"noise": RECORDINGS}, shards, {})
+    write_index(path, [path.with_name(shard.file) for shard in shards])
+    card.save(f"{path}.json")
+
+
+def opened_each_time(archive: Archive, samples: tf.data.Dataset) -> tf.data.Dataset:
+    """The straightforward way: a call of Python for a window opens the file, and closes it."""
+
+    def read(number: int) -> np.ndarray:
+        shard = archive.index["shard"][number]
+        with h5py.File(archive.shards[shard]) as file:
+            waveform = file[f"{number - archive.first[shard]:06}/waveform"]
+            start = np.random.randint(len(waveform) - RATE + 1)
+            return waveform[start : start + RATE]
+
+    def window(_: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
+        return tf.numpy_function(read, [number], tf.int16)
+
+    return samples.map(window, num_parallel_calls=tf.data.AUTOTUNE)
+
+
+def drain(dataset: tf.data.Dataset) -> None:
+    for _ in dataset:
+        pass
+
+
+def features_of(window: tf.Tensor) -> tf.Tensor:
+    frames = {"sample_rate": RATE, "frame_secs": 0.025, "hop_secs": 0.01}
+    bands = {"mel_bands": 64, "min_hz": 60.0, "max_hz": 7600.0}
+    return log_mel(to_float(window)[tf.newaxis], **frames, **bands)[0]
+
+
+def main() -> None:
+    print(system_name())
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "noise"
+        make_archives(path)
+        archive = Archive(path)
+        samples = shuffle_and_repeat(RECORDINGS, seed=0).enumerate()
+        windows = samples.apply(random_windows(archive, RATE, seed=0))
+        ways = {
+            "opened for each window": opened_each_time(archive, samples),
+            "random_windows": windows.map(lambda number, example, window: window),
+        }
+        runs = {
+            name: functools.partial(drain, way.take(WINDOWS).batch(64).prefetch(2))
+            for name, way in ways.items()
+        }
+        show(WINDOWS, "windows", in_turns(ROUNDS, **runs))
+
+        made = ways["random_windows"].map(features_of, num_parallel_calls=tf.data.AUTOTUNE)
+        record_dataset(made.take(ELEMENTS), Path(folder) / "features")
+        ways = {
+            "features on the fly": made.take(ELEMENTS),
+            "features replayed, in order": replay_dataset(Path(folder) / "features"),
+            "features replayed, shuffled": replay_dataset(Path(folder) / "features", shuffle=True),
+        }
+        runs = {
+            name: functools.partial(drain, way.batch(64).prefetch(2)) for name, way in ways.items()
+        }
+        show(ELEMENTS, "examples", in_turns(ROUNDS, **runs))
+
+
+def show(count: int, unit: str, times: dict[str, tuple[float, float]]) -> None:
+    """Rates, and how many times that of the first one; the same of CPU time."""
+    first_wall, first_cpu = next(iter(times.values()))
+    for name, (wall, cpu) in times.items():
+        print(
+            f"{name:28} {count / wall:9,.0f} {unit}/s ({first_wall / wall:.2f} x), "
+            f"{1e3 * cpu / count:.3f} CPU ms each ({first_cpu / cpu:.2f} x less)"
+        )
+
+
+if __name__ == "__main__":
+    main()
