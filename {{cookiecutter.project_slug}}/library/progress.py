@@ -10,13 +10,13 @@ SECONDS_PER_LINE = 10
 
 
 class Progress:
-    """Counts items and their bytes; shows items/s, MB/s and the time that is left.
+    """Counts items and their bytes; shows items/s, MB/s and, of a known total, the time left.
 
     with Progress(1000, "pictures") as progress:
         progress.update(1, 90_000)
     """
 
-    def __init__(self, total: int, unit: str):
+    def __init__(self, total: int | None, unit: str):
         self.total, self.unit = total, unit
         self.done = self.bytes = 0
         self.begin = self.last_line = time.monotonic()
@@ -42,9 +42,11 @@ class Progress:
         if not self.bar.disable:
             self.bar.set_postfix_str(mb_per_sec)
             return
+        speed = f"{self.unit}, {rate:,.0f} a second, {mb_per_sec}"
+        if self.total is None:
+            print(f"{self.done:,} {speed}", flush=True)
+            return
         left = round((self.total - self.done) / max(rate, 1e-9))
         print(
-            f"{self.done:,} of {self.total:,} {self.unit}, {rate:,.0f} a second, {mb_per_sec}, "
-            f"{left // 60}:{left % 60:02} left",
-            flush=True,
+            f"{self.done:,} of {self.total:,} {speed}, {left // 60}:{left % 60:02} left", flush=True
         )

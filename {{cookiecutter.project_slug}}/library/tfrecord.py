@@ -90,14 +90,28 @@ class Card:
         """
         folder = os.path.dirname(path)
         files = [os.path.join(folder, shard.file) for shard in self.shards]
-        for file, shard in zip(files, self.shards, strict=True):
-            try:
-                size = _size_of(file)
-            except UserError as error:
-                raise UserError(f"{error}, but {path}.json names it") from error
-            if size != shard.bytes:
-                raise UserError(f"{file}: {size} bytes, but {path}.json says {shard.bytes}")
+        sizes = [shard.bytes for shard in self.shards]
+        expect_sizes(dict(zip(files, sizes, strict=True)), f"{path}.json")
         return files
+
+
+def expect_sizes(sizes: dict[str, int], card: str) -> None:
+    """Compare files with the card that names them.
+
+    Args:
+        sizes: bytes, by path.
+        card: path of the file that says so.
+
+    Raises:
+        UserError: a file is missing, or of another size.
+    """
+    for file, expected in sizes.items():
+        try:
+            size = _size_of(file)
+        except UserError as error:
+            raise UserError(f"{error}, but {card} names it") from error
+        if size != expected:
+            raise UserError(f"{file}: {size} bytes, but {card} says {expected}")
 
 
 def _read_text(path: str) -> str:
@@ -150,6 +164,13 @@ def masked_crc(data: bytes) -> int:
     return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 
 
+def frame(record: bytes) -> tuple[bytes, bytes, bytes]:
+    """A record as it stands in a TFRecord file: its header, itself, its footer."""
+    length = struct.pack("<Q", len(record))
+    header = HEADER.pack(len(record), masked_crc(length))
+    return header, record, FOOTER.pack(masked_crc(record))
+
+
 def write_shard(path: Path, records: Iterable[bytes]) -> tuple[Shard, np.ndarray]:
     """Write one file of records.
 
@@ -160,14 +181,7 @@ def write_shard(path: Path, records: Iterable[bytes]) -> tuple[Shard, np.ndarray
     checksum, offset = hashlib.sha256(), 0
     with replacing(path) as temporary, open(temporary, "wb") as file:
         for record in records:
-            length = struct.pack("<Q", len(record))
-            framed = b"".join(
-                (
-                    HEADER.pack(len(record), masked_crc(length)),
-                    record,
-                    FOOTER.pack(masked_crc(record)),
-                )
-            )
+            framed = b"".join(frame(record))
             file.write(framed)
             checksum.update(framed)
             rows.append((0, len(record), offset))
@@ -226,15 +240,74 @@ def length_in(header: bytes) -> int | None:
     return length if crc == masked_crc(header[:8]) else None
 
 
-class Reader:
-    """The records of a data set by their number, in any order, from several threads.
+class Records:
+    """The records of TFRecord files by their number, in any order, from several threads.
 
-    Nothing is held but one open file for each shard and a view of the index: memory does not
-    grow with the data set.
+    Nothing is held but one open file for each shard and the index.
     """
 
     dtype, shape = np.dtype(object), ()
     """Of a record, which is bytes."""
+
+    def __init__(
+        self, name: str | Path, shards: Sequence[str], index: np.ndarray, *, fewer_shards: str
+    ):
+        """Open the files.
+
+        Args:
+            name: of the data set, for an error.
+            shards: its files.
+            index: where every record stands, rows of INDEX.
+            fewer_shards: what to do where there are too many files, for an error.
+
+        Raises:
+            UserError: there are more files than the process may open.
+        """
+        self.shards, self.index = shards, index
+        try:  # open as long as the reader is there
+            self.files = [open(file, "rb", buffering=0) for file in shards]  # noqa: SIM115
+        except OSError as error:
+            if error.errno != errno.EMFILE:
+                raise
+            raise UserError(
+                f"{name}: {len(shards)} shards are more files than this process may open: "
+                f"raise the limit (ulimit -n), or {fewer_shards}"
+            ) from error
+
+    @property
+    def num_examples(self) -> int:
+        return len(self.index)
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Bytes of each record."""
+        return self.index["length"]
+
+    def read(self, ids: np.ndarray) -> np.ndarray:
+        """The records of these numbers: int64 [n] -> bytes objects [n].
+
+        Raises:
+            DamagedRecordError: a record is not what was written; the message names its shard and
+                its number there, counted from 0.
+        """
+        records = np.empty(len(ids), object)
+        for position, (shard, length, offset) in enumerate(self.index[ids]):
+            size = int(length) + HEADER.size + FOOTER.size
+            data = os.pread(self.files[shard].fileno(), size, int(offset))
+            record = data[HEADER.size : -FOOTER.size]
+            if (
+                len(data) != size
+                or length_in(data[: HEADER.size]) != length
+                or FOOTER.unpack(data[-FOOTER.size :])[0] != masked_crc(record)
+            ):
+                number = ids[position] - np.searchsorted(self.index["shard"], shard)
+                raise DamagedRecordError(f"{self.shards[shard]}: record {number} is damaged")
+            records[position] = record
+        return records
+
+
+class Reader(Records):
+    """The records of a data set by their number; memory does not grow with the data set."""
 
     def __init__(self, path: str | Path):
         """Open the data set `path`, as "data/train".
@@ -259,24 +332,8 @@ class Reader:
             if not self._open_index():
                 raise UserError(f"{path}.json: its shards hold another number of records")
             print(f"{self.path}: written anew, since it was missing or did not fit the shards")
-        try:  # open as long as the reader is there
-            self.files = [open(file, "rb", buffering=0) for file in self.shards]  # noqa: SIM115
-        except OSError as error:
-            if error.errno != errno.EMFILE:
-                raise
-            raise UserError(
-                f"{path}: {len(self.shards)} shards are more files than this process may open: "
-                "raise the limit (ulimit -n), or convert with a smaller --num_shards"
-            ) from error
-
-    @property
-    def num_examples(self) -> int:
-        return len(self.index)
-
-    @property
-    def sizes(self) -> np.ndarray:
-        """Bytes of each record."""
-        return self.index["length"]
+        fewer_shards = "convert with a smaller --num_shards"
+        super().__init__(path, self.shards, self.index, fewer_shards=fewer_shards)
 
     def _open_index(self) -> bool:
         """Whether the index leads from the start to the end of each shard, record by record."""
@@ -301,28 +358,6 @@ class Reader:
     def _split(self, rows: np.ndarray) -> list[np.ndarray]:
         """The rows of each shard."""
         return np.split(rows, np.cumsum([shard.examples for shard in self.card.shards])[:-1])
-
-    def read(self, ids: np.ndarray) -> np.ndarray:
-        """The records of these numbers: int64 [n] -> bytes objects [n].
-
-        Raises:
-            DamagedRecordError: a record is not what was written; the message names its shard and
-                its number there, counted from 0.
-        """
-        records = np.empty(len(ids), object)
-        for position, (shard, length, offset) in enumerate(self.index[ids]):
-            size = int(length) + HEADER.size + FOOTER.size
-            data = os.pread(self.files[shard].fileno(), size, int(offset))
-            record = data[HEADER.size : -FOOTER.size]
-            if (
-                len(data) != size
-                or length_in(data[: HEADER.size]) != length
-                or FOOTER.unpack(data[-FOOTER.size :])[0] != masked_crc(record)
-            ):
-                number = ids[position] - np.searchsorted(self.index["shard"], shard)
-                raise DamagedRecordError(f"{self.shards[shard]}: record {number} is damaged")
-            records[position] = record
-        return records
 
 
 def verify(path: str | Path) -> None:
