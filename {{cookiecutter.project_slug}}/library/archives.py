@@ -8,10 +8,12 @@ A data set of recordings of the name `train` in the folder `data` consists of
     data/train.json                 the card; it is written last: no card, no data set
 """
 
+import contextlib
 import functools
 import hashlib
+import os
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import h5py
@@ -42,32 +44,76 @@ def write_archive(
     """
     number = -1
     with replacing(path) as temporary:
-        with h5py.File(temporary, "w", libver="latest") as archive:
+        with _created(temporary) as archive:
             for number, (file, label, class_name, recording) in enumerate(recordings):
                 waveform, chunk = recording
-                group = archive.create_group(f"{number:06}")
+                name, without_time = _name_of(number).encode(), _untimed(h5py.h5p.GROUP_CREATE)
+                group = h5py.Group(h5py.h5g.create(archive.id, name, gcpl=without_time))
                 chunks = (min(chunk, len(waveform)),)
-                group.create_dataset("waveform", data=waveform, chunks=chunks)
+                # With a checksum, which is verified whenever a chunk is read.
+                group.create_dataset("waveform", data=waveform, chunks=chunks, fletcher32=True)
                 group.attrs["file"] = file.encode(errors="surrogateescape")
                 group.attrs["label"] = label
                 group.attrs["class"] = class_name
-        content = temporary.read_bytes()
-    return Shard(path.name, number + 1, len(content), hashlib.sha256(content).hexdigest())
+        size, checksum = temporary.stat().st_size, sha256_of_file(temporary)
+    return Shard(path.name, number + 1, size, checksum)
+
+
+def _created(path: Path) -> h5py.File:
+    access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
+    # Not the latest: what HDF5 2.0 writes then, 1.14 does not read.
+    access.set_libver_bounds(h5py.h5f.LIBVER_V110, h5py.h5f.LIBVER_V110)
+    name, without_time = os.fsencode(path), _untimed(h5py.h5p.FILE_CREATE)
+    return h5py.File(h5py.h5f.create(name, h5py.h5f.ACC_TRUNC, without_time, access))
+
+
+def _untimed(kind: int) -> h5py.h5p.PropOCID:
+    """Of a file or group without the time: the same recordings are always the same bytes."""
+    properties = h5py.h5p.create(kind)
+    properties.set_obj_track_times(False)
+    return properties
+
+
+def sha256_of_file(path: str | Path) -> str:
+    """The checksum, hexadecimal, of a file that may be larger than memory."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while part := file.read(2**20):
+            digest.update(part)
+    return digest.hexdigest()
 
 
 def index_of(archives: Sequence[str | Path]) -> np.ndarray:
     """Look at all recordings: rows of INDEX, in their order.
 
     Raises:
-        DamagedRecordError: a file is no archive, or one of its recordings has no waveform.
+        DamagedRecordError: a file is no archive, or one of its recordings has no waveform or label.
     """
     rows = []
     for number, path in enumerate(archives):
-        with _opened(path) as archive:
-            for name in archive:
-                waveform = _waveform(archive, name)
-                rows.append((number, archive[name].attrs["label"], len(waveform)))
+        with _opened(path) as archive, _damage_told(path):
+            for name in map(_name_of, range(len(archive))):
+                length = len(_waveform(archive, name))
+                label = archive[name].attrs.get("label")
+                if not isinstance(label, np.integer):
+                    raise DamagedRecordError(f"{path}: recording {name} has no label")
+                rows.append((number, label, length))
     return np.array(rows, INDEX)
+
+
+def _name_of(number: int) -> str:
+    """Of a recording, in its file."""
+    return f"{number:06}"
+
+
+@contextlib.contextmanager
+def _damage_told(place: str | Path) -> Iterator[None]:
+    """What HDF5 says of bytes that have changed becomes a line."""
+    try:
+        yield
+    except (OSError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        reason = error.args[0] if error.args else error
+        raise DamagedRecordError(f"{place} is damaged: {reason}") from error
 
 
 def _opened(path: str | Path) -> h5py.File:
@@ -78,7 +124,8 @@ def _opened(path: str | Path) -> h5py.File:
 
 
 def _waveform(archive: h5py.File, name: str) -> h5py.Dataset:
-    waveform = archive.get(f"{name}/waveform")
+    with _damage_told(f"{archive.filename}: recording {name}"):
+        waveform = archive.get(f"{name}/waveform")
     if not isinstance(waveform, h5py.Dataset):
         raise DamagedRecordError(f"{archive.filename}: recording {name} has no dataset waveform")
     if waveform.dtype != np.int16 or waveform.ndim != 1:
@@ -138,11 +185,11 @@ class Archive:
 
     def read(self, ids: np.ndarray) -> list[np.ndarray]:
         """The waveforms of these numbers, int16 [samples] each."""
-        return [self._recording(number)[:] for number in ids.tolist()]
+        return [self._part(number, 0) for number in ids.tolist()]
 
     def read_one(self, number: np.int64) -> np.ndarray:
         """The waveform of this number, int16 [samples]."""
-        return self._recording(int(number))[:]
+        return self._part(int(number), 0)
 
     def read_windows(self, ids: np.ndarray, starts: np.ndarray, win_len: int) -> np.ndarray:
         """Parts of recordings, with zeros before their beginning and behind their end.
@@ -160,16 +207,30 @@ class Archive:
         """
         windows = np.zeros([len(ids), win_len], np.int16)
         for window, number, start in zip(windows, ids.tolist(), starts.tolist(), strict=True):
-            recording = self._recording(number)
-            part = recording[max(start, 0) : max(start + win_len, 0)]
+            part = self._part(number, max(start, 0), max(start + win_len, 0))
             window[max(-start, 0) :][: len(part)] = part
         return windows
 
     def names(self, ids: np.ndarray) -> list[str]:
         """The names of the files that these recordings come from."""
-        return [
-            self._recording(number).parent.attrs["file"].decode(errors="replace") for number in ids
-        ]
+        names = []
+        for number in ids.tolist():
+            recording = self._recording(number)
+            with _damage_told(self._place_of(number)):
+                file = recording.parent.attrs["file"]
+            names.append(file.encode(errors="surrogateescape").decode(errors="replace"))
+        return names
+
+    def _part(self, number: int, begin: int, end: int | None = None) -> np.ndarray:
+        """Samples of a recording, as many as there are."""
+        recording = self._recording(number)
+        with _damage_told(self._place_of(number)):
+            return recording[begin:end]
+
+    def _place_of(self, number: int) -> str:
+        """The archive of a recording, and its number there, for an error."""
+        shard = self.index["shard"][number]
+        return f"{self.shards[shard]}: recording {_name_of(number - self.first[shard])}"
 
     def _recording(self, number: int) -> h5py.Dataset:
         # Not threading.local: Python meets TensorFlow's threads anew at each call, and forgets it.
@@ -179,9 +240,15 @@ class Archive:
 
             @functools.lru_cache(OPEN_RECORDINGS)
             def recording(number: int) -> h5py.Dataset:
-                shard = self.index["shard"][number]
-                name = f"{number - self.first[shard]:06}"
-                return _waveform(open_file(self.shards[shard]), name)
+                shard, _, length = self.index[number]
+                file = open_file(self.shards[shard])
+                waveform = _waveform(file, _name_of(number - self.first[shard]))
+                if len(waveform) != length:
+                    raise DamagedRecordError(
+                        f"{self._place_of(number)} has {len(waveform)} samples, but the index says "
+                        f"{length}: delete that, and it is written anew"
+                    )
+                return waveform
 
             self.opened[threading.get_ident()] = recording
         return recording(number)

@@ -1,6 +1,7 @@
 """Sound: folders of recordings -> signals -> windows -> features, in a tf.data pipeline."""
 
 import functools
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -38,32 +39,32 @@ def dataset_from_dir(path: str | Path, infinite: bool = False) -> tf.data.Datase
     Raises:
         UserError: there are no folders or no files, or a file cannot be used.
     """
+    if not Path(path).is_dir():
+        raise UserError(f"{path}: there is no such folder")
     layout = folder_per_class(Path(path))
     if not layout.files:
         raise UserError(f"{path}: there are no files in its folders")
-    files = [str((Path(path) / found.name).absolute()) for found in layout.files]
+    files = [os.fsencode((Path(path) / found.name).absolute()) for found in layout.files]
     channels, broken = 1, []
     for file in files:
         try:
             channels = max(channels, soundfile.info(file).channels)
         except soundfile.LibsndfileError as error:
-            broken.append(f"{file}: {error.error_string}")
+            broken.append(f"{_shown(file)}: {error.error_string}")
     if broken:
         raise UserError(*broken)
 
     def read(file: bytes) -> tuple[np.ndarray, np.int64]:
         try:
-            signal, rate = read_sound(Path(file.decode()).read_bytes(), "int32")
+            signal, rate = read_sound(Path(os.fsdecode(file)).read_bytes(), "int32")
         except BadFileError as error:
-            raise ValueError(f"{file.decode()}: {error}") from error
+            raise ValueError(f"{_shown(file)}: {error}") from error
         if channels == 1:
             signal = signal[:, 0]
         return signal, np.int64(rate)
 
-    names, labels = (
-        tf.constant(files),
-        tf.constant([found.label for found in layout.files], tf.int64),
-    )
+    names = tf.constant(files)
+    labels = tf.constant([found.label for found in layout.files], tf.int64)
     classes = tf.constant(layout.classes)
 
     def element(index: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -82,6 +83,11 @@ def dataset_from_dir(path: str | Path, infinite: bool = False) -> tf.data.Datase
     if infinite:
         numbers = numbers.repeat()
     return numbers.map(element, num_parallel_calls=tf.data.AUTOTUNE)
+
+
+def _shown(file: bytes) -> str:
+    """The name of a file, which need not be text, for an error."""
+    return file.decode(errors="replace")
 
 
 def dataset_signal_slice_windows(
@@ -119,22 +125,24 @@ def dataset_signal_slice_windows(
     shape = spec[data_key].shape
     if shape.rank is None or shape.rank < 1:
         raise UserError(f"data_key: {data_key} has the shape {shape}, not [samples, ...]")
-    stride = win_len if stride is None else stride
-    for name, value in (("win_len", win_len), ("stride", stride)):
-        if value < 1:
+    if any(name in spec and spec[name].shape.rank for name in ("index", "target")):
+        raise UserError("dataset: it is batched: cut the signals before they are batched")
+    stride, limit = win_len if stride is None else stride, windows_per_signal
+    numbers = {"win_len": win_len, "stride": stride, "windows_per_signal": limit}
+    for name, value in numbers.items():
+        if value is not None and value < 1:
             raise UserError(f"{name}: {value} is not at least 1")
-    limit = windows_per_signal
 
     def starts_of(number: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
         """int32 [windows], the starts of all that lie within a padded signal."""
         last = length - win_len
         if seed is None:
-            end = length if pad else last + 1
+            end = length if pad else tf.maximum(last + 1, 0)
             starts = tf.range(0, end, stride)
             if pad:  # no window of zeros alone, nor one within the one before
                 starts = starts[: 1 + tf.maximum(0, -(-last // stride))]
             return starts[:limit]
-        several = tf.where(tf.logical_or(last >= 0, pad), limit or 1, 0)
+        several = tf.where(length >= (1 if pad else win_len), limit or 1, 0)
         return tf.random.stateless_uniform(
             [several], [seed, number], minval=0, maxval=tf.maximum(last, 0) + 1, dtype=tf.int32
         )
@@ -233,8 +241,8 @@ def covering_windows(waveform: tf.Tensor, win_len: int) -> tf.Tensor:
 
 
 def to_float(waveform: tf.Tensor) -> tf.Tensor:
-    """int16 -> float32 in [-1, 1)."""
-    return tf.cast(waveform, tf.float32) / 32768
+    """Whole numbers, int16 or int32 -> float32 in [-1, 1]."""
+    return tf.cast(waveform, tf.float32) / -float(waveform.dtype.min)
 
 
 # ---- features ----------------------------------------------------------------------------------

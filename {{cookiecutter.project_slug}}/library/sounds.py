@@ -12,6 +12,12 @@ MAX_SAMPLES = 2**29
 """Of a recording, all channels together: a small file can claim more than any memory has."""
 UNKNOWN_LENGTH = 0x7FFFF000
 """From here on, the length in a WAV's header says that it was written into a pipe."""
+UNKNOWN_FRAMES = 2**63 - 1
+"""What libsndfile says of a FLAC that was."""
+SPARE_FRAMES = 1152
+"""One frame of MP3: decoders do not agree whether the first and the last one count."""
+CHUNKED = {b"RIFF": ("little", b"data"), b"FORM": ("big", b"SSND")}
+"""First bytes of WAV and AIFF: the order of the bytes in a number, and the chunk of the samples."""
 
 
 def read_sound(data: bytes, dtype: str = "float32") -> tuple[np.ndarray, int]:
@@ -35,18 +41,24 @@ def read_sound(data: bytes, dtype: str = "float32") -> tuple[np.ndarray, int]:
     if missing:
         raise BadFileError(f"truncated: {missing:,} bytes are missing")
     try:
-        with soundfile.SoundFile(io.BytesIO(data)) as file:
-            if file.frames * file.channels > MAX_SAMPLES:
-                raise BadFileError(f"too long: {file.frames:,} samples of {file.channels} channels")
+        with soundfile.SoundFile(_Bytes(data)) as file:
+            frames, rate = file.frames, file.samplerate
+            if frames == UNKNOWN_FRAMES:
+                raise BadFileError("broken recording: its header does not say how long it is")
+            if frames * file.channels > MAX_SAMPLES:
+                raise BadFileError(f"too long: {frames:,} samples of {file.channels} channels")
             whole = dtype == "int32" and "PCM" in file.subtype
-            samples = file.read(dtype="int32" if whole else "float32", always_2d=True)
-            rate = file.samplerate
+            samples = file.read(frames, "int32" if whole else "float32", always_2d=True)
     except soundfile.LibsndfileError as error:
         known = "Format not recognised" not in error.error_string
         reason = f"broken recording: {error.error_string}" if known else "not a recording"
         raise BadFileError(reason) from error
     if not len(samples):
         raise BadFileError("no samples")
+    if frames - len(samples) > SPARE_FRAMES:
+        raise BadFileError(
+            f"truncated: {frames - len(samples):,} of {frames:,} samples are missing"
+        )
     if not whole and not np.isfinite(samples).all():
         raise BadFileError("broken recording: a sample is no number")
     if dtype == "int32" and not whole:
@@ -55,19 +67,28 @@ def read_sound(data: bytes, dtype: str = "float32") -> tuple[np.ndarray, int]:
     return samples, rate
 
 
-def _missing_bytes(data: bytes) -> int:
-    """How many a WAV promises and does not have; libsndfile takes what there is.
+class _Bytes(io.BytesIO):
+    """A file in memory; in broken ones, libsndfile looks for what is before their beginning."""
 
-    Source: Multimedia Programming Interface and Data Specifications 1.0, IBM and Microsoft 1991.
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return super().seek(max(0, offset) if whence == io.SEEK_SET else offset, whence)
+
+
+def _missing_bytes(data: bytes) -> int:
+    """How many a WAV or AIFF promises and does not have; libsndfile takes what there is.
+
+    Sources: Multimedia Programming Interface and Data Specifications 1.0, IBM and Microsoft 1991;
+    Audio Interchange File Format 1.3, Apple 1989.
     """
-    if data[:4] != b"RIFF" or data[8:12] != b"WAVE":
+    if data[:4] not in CHUNKED or data[8:12] not in (b"WAVE", b"AIFF", b"AIFC"):
         return 0
+    order, samples = CHUNKED[data[:4]]
     position = 12
     while position + 8 <= len(data):
         kind, size = data[position : position + 4], data[position + 4 : position + 8]
-        size = int.from_bytes(size, "little")
+        size = int.from_bytes(size, order)
         position += 8 + size
-        if kind == b"data":
+        if kind == samples:
             return 0 if size >= UNKNOWN_LENGTH else max(0, position - len(data))
         position += size % 2
     return 0
@@ -91,6 +112,8 @@ def standard_waveform(data: bytes, *, sample_rate: int) -> np.ndarray:
     samples, rate = read_sound(data)
     waveform = samples.mean(axis=1)
     if rate != sample_rate:
+        if len(waveform) * sample_rate > MAX_SAMPLES * rate:
+            raise BadFileError(f"too long: {len(waveform):,} samples, {rate} per second")
         waveform = soxr.resample(waveform, rate, sample_rate)
         if not len(waveform):
             raise BadFileError("no samples at this rate")

@@ -5,7 +5,6 @@ What is here is what a conversion of another kind of file has in another way.
 
 import collections
 import dataclasses
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -24,7 +23,12 @@ SUFFIX = ".h5"
 HELP = """
 WAV, FLAC, OGG, MP3 and more are told by their content.
 """
-QUIETEST_DB = -60.0
+LOWEST_HZ, HIGHEST_HZ = 60.0, 3800.0
+"""Of what is compared: the telephone has no more."""
+FRAME_SECS = 0.1
+QUIETEST = 1e-3
+"""Of the loudest energy: what is below is another one in an MP3."""
+RANGE_DB = 80.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,17 +70,29 @@ def open_data(path: str | Path) -> archives.Archive:
 
 
 def thumbnail(data: bytes) -> bytes:
-    """What a recording sounds like in short: its loudness in EDGE * EDGE parts, in 255 levels.
+    """What a recording sounds like in short: the energies of EDGE bands in each of EDGE parts.
+
+    They are relative to the loudest one, in decibels, RANGE_DB in 255 levels.
 
     Raises:
         BadFileError: it cannot be used.
     """
-    samples, _ = read_sound(data)
-    energies = np.square(samples.mean(axis=1, dtype=np.float64))
-    ends = np.linspace(0, len(energies), EDGE**2 + 1).astype(int)
-    sums = np.diff(np.append(0, np.cumsum(energies))[ends])
-    decibels = 10 * np.log10(sums / np.maximum(np.diff(ends), 1) + 1e-12)
-    return np.uint8(np.clip(decibels / QUIETEST_DB, 0, 1) * 255).tobytes()
+    samples, rate = read_sound(data)
+    parts = np.array_split(samples.mean(axis=1), EDGE)
+    energies = np.array([_band_energies(part, rate) for part in parts])
+    decibels = 10 * np.log10(energies / max(energies.max(), 1e-12) + QUIETEST)
+    return np.uint8(np.clip(-decibels / RANGE_DB, 0, 1) * 255).tobytes()
+
+
+def _band_energies(signal: np.ndarray, rate: int) -> np.ndarray:
+    """The average energies in EDGE bands of equal ratio."""
+    size = max(2, min(len(signal), round(FRAME_SECS * rate)))
+    padded = np.pad(signal, [0, max(0, size - len(signal))])
+    frames = padded[: len(padded) // size * size].reshape(-1, size)
+    spectrum = np.fft.rfft(frames * np.hanning(size))
+    below = np.append(0, np.cumsum(np.mean(np.square(np.abs(spectrum)), axis=0)))
+    edges = np.geomspace(LOWEST_HZ, HIGHEST_HZ, EDGE + 1) * size / rate
+    return np.diff(np.interp(edges, np.arange(len(below)), below)) / size**2
 
 
 def write_index(path: Path, shards: Sequence[Path]) -> None:
@@ -91,8 +107,7 @@ def verify_shard(task: Task, bad: Mapping[int, str], tell: Tell) -> None:
     count: collections.Counter[str] = collections.Counter()
     examples = 0
     try:
-        content = path.read_bytes()
-        digest = hashlib.sha256(content).hexdigest()
+        digest = archives.sha256_of_file(path)
         for row in archives.index_of([path]):
             tell(examples, int(row["length"]) * 2)
             if task.classes and not 0 <= row["label"] < len(task.classes):

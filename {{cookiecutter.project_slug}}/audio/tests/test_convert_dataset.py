@@ -1,0 +1,521 @@
+"""convert_dataset.py, run as a process: what it writes, what it refuses, and nothing lost."""
+
+import csv
+import dataclasses
+import hashlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import h5py
+import numpy as np
+import pytest
+import soundfile
+import tensorflow as tf
+from conftest import ROOT, convert, run_program
+
+from library.archives import Archive
+from library.duplicates import near_duplicates
+from library.shards import thumbnail
+from library.sounds import standard_waveform
+from library.tfrecord import Card
+
+CLASSES = ["falling", "pulses", "rising", "siren", "steps", "tone"]
+
+
+class Recording(NamedTuple):
+    """One of an archive."""
+
+    file: str
+    label: int
+    class_name: str
+    waveform: np.ndarray
+    chunk: int
+
+
+def recordings(path: Path) -> Iterator[Recording]:
+    """All of the data set `path`."""
+    for shard in Card.load(f"{path}.json").shards:
+        with h5py.File(path.with_name(shard.file)) as archive:
+            for group in archive.values():
+                waveform, attributes = group["waveform"], group.attrs
+                named = [attributes[name] for name in ("file", "label", "class")]
+                yield Recording(*named, waveform[:], *waveform.chunks)
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def rows(table: Path) -> list[dict[str, str]]:
+    with open(table, newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_every_recording_is_in_one_set_sample_for_sample(samples, data):
+    seen = []
+    for name in ("train", "validation"):
+        card = Card.load(data / f"{name}.json")
+        assert card.classes == CLASSES
+        found = list(recordings(data / name))
+        labels = [each.label for each in found]
+        assert np.bincount(labels, minlength=6).tolist() == list(card.examples_per_class.values())
+        for each in found:
+            original, rate = soundfile.read(samples / "train" / each.file, dtype="int16")
+            assert rate == 16000
+            np.testing.assert_array_equal(each.waveform, original)
+            assert each.chunk == min(16000, len(original))
+            assert each.class_name == CLASSES[each.label] == Path(each.file).parent.name
+            seen.append(each.file)
+    assert sorted(seen) == sorted(
+        path.relative_to(samples / "train").as_posix() for path in (samples / "train").rglob("*.*")
+    )
+
+
+def test_the_card_and_the_index_describe_the_archives(data):
+    card, found = Card.load(data / "train.json"), list(recordings(data / "train"))
+    assert len(card.shards) == 3
+    for shard in card.shards:
+        content = (data / shard.file).read_bytes()
+        assert (len(content), hashlib.sha256(content).hexdigest()) == (shard.bytes, shard.sha256)
+    assert card.options["validation_fraction"] == 0.25
+    assert (card.options["sample_rate"], card.options["chunk_secs"]) == (16000, 1.0)
+    index = np.load(data / "train.index")
+    assert index["label"].tolist() == [each.label for each in found]
+    assert index["length"].tolist() == [len(each.waveform) for each in found]
+    assert not [path for path in data.iterdir() if path.name.startswith(".")]
+    archive = Archive(data / "train")
+    for number, each in enumerate(found):
+        np.testing.assert_array_equal(archive.read_one(number), each.waveform)
+
+
+def test_the_result_does_not_depend_on_the_workers(samples, tmp_path):
+    more = ["--validation_fraction", 0.3, "--num_shards", 4]
+    for workers in (1, 5):
+        out = tmp_path / str(workers)
+        convert(samples / "test", out, "test", "--num_workers", workers, *more)
+    assert files(tmp_path / "1") == files(tmp_path / "5")
+
+
+def test_a_recording_stays_in_its_set_when_others_are_added(samples, tmp_path):
+    shutil.copytree(samples / "train", tmp_path / "more")
+    for path in (samples / "test").rglob("*.wav"):
+        shutil.copy(path, tmp_path / "more" / path.parent.name / f"more-{path.name}")
+    sets = {}
+    for name, folder in (("before", samples / "train"), ("after", tmp_path / "more")):
+        convert(folder, tmp_path / name, "train", "--validation_fraction", 0.25)
+        sets[name] = {
+            each.waveform.tobytes() for each in recordings(tmp_path / name / "validation")
+        }
+    assert sets["before"] < sets["after"]
+
+
+def sine(hertz: float, rate: int, secs: float) -> np.ndarray:
+    return 0.5 * np.sin(2 * np.pi * hertz * np.arange(int(rate * secs)) / rate)
+
+
+def test_all_rates_channels_and_kinds_are_brought_to_one(tmp_path):
+    folder = tmp_path / "in" / "tone"
+    folder.mkdir(parents=True)
+    kinds = [("wav", 8000, 1, "PCM_16"), ("wav", 11025, 1, "PCM_U8"), ("wav", 48000, 6, "PCM_24")]
+    kinds += [("flac", 44100, 2, "PCM_16"), ("ogg", 22050, 1, "VORBIS")]
+    kinds += [("mp3", 32000, 2, "MPEG_LAYER_III"), ("aiff", 96000, 1, "FLOAT")]
+    for number, (kind, rate, channels, subtype) in enumerate(kinds):
+        tone = np.stack([sine(440, rate, 1.5)] * channels, axis=1)
+        soundfile.write(folder / f"{number}.{kind}", tone, rate, subtype)
+    more = ["--sample_rate", 8000, "--chunk_secs", 0.25]
+    convert(tmp_path / "in", tmp_path / "out", "train", *more)
+    assert Card.load(tmp_path / "out" / "train.json").options["sample_rate"] == 8000
+    found = list(recordings(tmp_path / "out" / "train"))
+    assert len(found) == len(kinds)
+    expected = 32768 * sine(440, 8000, 1.5)
+    for each in found:
+        data = (tmp_path / "in" / each.file).read_bytes()
+        np.testing.assert_array_equal(each.waveform, standard_waveform(data, sample_rate=8000))
+        assert each.chunk == 2000
+        assert abs(len(each.waveform) - 12000) <= 1
+        middle = slice(2000, 10000)
+        assert np.abs(each.waveform[middle] - expected[middle]).max() < 0.05 * 16384, each.file
+
+
+def break_files(samples: Path, folder: Path) -> dict[str, str]:
+    """A folder with good files, and some that are not; their reasons, by the name."""
+    shutil.copytree(samples / "test", folder)
+    whole = next((samples / "train" / "tone").iterdir()).read_bytes()
+    flac, floats = folder / "tone" / "cut.flac", folder / "tone" / "nan.wav"
+    soundfile.write(flac, sine(440, 16000, 1), 16000)
+    flac.write_bytes(flac.read_bytes()[:-100])
+    soundfile.write(floats, np.append(sine(440, 16000, 1), np.nan), 16000, "FLOAT")
+    soundfile.write(folder / "siren" / "nothing.wav", np.zeros(0), 16000)
+    (folder / "siren" / "notes.txt").write_text("no sound")
+    (folder / "steps" / "empty.wav").write_bytes(b"")
+    (folder / "steps" / "cut.wav").write_bytes(whole[:-1000])
+    (folder / "steps" / "header.wav").write_bytes(whole[:30])
+    (folder / "readme.md").write_text("about it")
+    return {
+        "readme.md": "not in the folder of a class",
+        "siren/nothing.wav": "no samples",
+        "siren/notes.txt": "not a recording",
+        "steps/cut.wav": "truncated: 1,000 bytes are missing",
+        "steps/empty.wav": "empty file",
+        "steps/header.wav": "broken recording: Error in WAV file. No 'data' chunk marker.",
+        "tone/cut.flac": "broken recording: Error : flac decoder lost sync.",
+        "tone/nan.wav": "broken recording: a sample is no number",
+    }
+
+
+def test_broken_recordings_are_listed_with_their_reasons(samples, tmp_path):
+    reasons = break_files(samples, tmp_path / "in")
+    process = convert(tmp_path / "in", tmp_path / "out", "test", status=2)
+    assert "max_rejected: 8 of 32 files could not be used, more than 0.01" in process.stderr
+    names = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert names == [".test.partial", "test.rejected.csv"], "kept for a look, or more patience"
+
+    process = convert(tmp_path / "in", tmp_path / "out", "test", "--max_rejected", 0.25)
+    assert "24 recordings of 6 classes" in process.stdout
+    found = rows(tmp_path / "out" / "test.rejected.csv")
+    assert {row["file"]: row["reason"] for row in found} == reasons
+    assert Archive(tmp_path / "out" / "test").num_examples == 24
+
+    for name in reasons:
+        (tmp_path / "in" / name).unlink()
+    convert(tmp_path / "in", tmp_path / "out", "test", "--overwrite")
+    assert not (tmp_path / "out" / "test.rejected.csv").exists(), "it was of the earlier one"
+
+
+def test_pictures_are_not_taken_for_recordings(tmp_path):
+    (tmp_path / "in" / "cat").mkdir(parents=True)
+    pixels = tf.cast(tf.random.stateless_uniform([40, 40, 3], [0, 0], 0, 256, tf.int32), tf.uint8)
+    (tmp_path / "in" / "cat" / "1.png").write_bytes(tf.io.encode_png(pixels).numpy())
+    (tmp_path / "in" / "cat" / "2.jpg").write_bytes(tf.io.encode_jpeg(pixels).numpy())
+    process = convert(tmp_path / "in", tmp_path / "out", "train", status=2)
+    (line,) = [line for line in process.stderr.splitlines() if line.startswith("error: ")]
+    assert "max_rejected: 2 of 2 files could not be used" in line
+    assert "(2 not a recording)" in line
+    process = convert(tmp_path / "in", tmp_path / "out", "train", "--max_rejected", 1, status=2)
+    assert f"none of the files in {tmp_path}/in could be used" in process.stderr
+    assert not (tmp_path / "out" / "train.json").exists()
+
+
+def test_a_finished_set_is_replaced_only_when_asked_for(samples, tmp_path):
+    out = tmp_path / "out"
+    convert(samples / "test", out, "test", "--num_shards", 4)
+    before = files(out)
+    process = convert(samples / "test", out, "test", status=2)
+    assert "is there already: --overwrite replaces it" in process.stderr
+    assert files(out) == before
+    convert(samples / "test", out, "test", "--num_shards", 2, "--overwrite")
+    assert sorted(files(out)) == [
+        "test-00000-of-00002.h5",
+        "test-00001-of-00002.h5",
+        "test.index",
+        "test.json",
+        "test.sha256",
+    ]
+
+
+def test_file_names_need_not_be_text(samples, tmp_path):
+    shutil.copytree(samples / "test" / "tone", tmp_path / "in" / "käse")
+    (first, *_) = (tmp_path / "in" / "käse").iterdir()
+    first.rename(first.with_name("not\udcfftext, or so.wav"))
+    (tmp_path / "in" / "käse" / "no\udcffsound.wav").write_bytes(b"no sound")
+    convert(tmp_path / "in", tmp_path / "out", "train", "--max_rejected", 1)
+    rejected = (tmp_path / "out/train.rejected.csv").read_bytes()
+    assert "käse/no".encode() + b"\xffsound.wav,not a recording" in rejected
+    found = {each.file for each in recordings(tmp_path / "out/train")}
+    assert "käse/not\udcfftext, or so.wav" in found
+    archive = Archive(tmp_path / "out/train")
+    assert "käse/not\ufffdtext, or so.wav" in archive.names(np.arange(archive.num_examples))
+    assert {each.class_name for each in recordings(tmp_path / "out/train")} == {"käse"}
+
+
+# ---- stops -------------------------------------------------------------------------------------
+
+
+def make_noise(folder: Path, count: int, secs: float) -> None:
+    random = np.random.default_rng(0)
+    for number in range(count):
+        file = folder / "ab"[number % 2] / f"{number:04}.wav"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        soundfile.write(file, random.uniform(-1, 1, [int(44100 * secs), 2]), 44100)
+
+
+def start(folder: Path, *more: object) -> subprocess.Popen:
+    words = ["--dataset_dir", "in", "--tfrecord_filename", "train", "--tfrecord_dir", "out", *more]
+    return subprocess.Popen(
+        [sys.executable, ROOT / "convert_dataset.py", *map(str, words)],
+        cwd=folder,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_conversion_that_is_stopped_goes_on_to_the_same_bytes(tmp_path, number):
+    make_noise(tmp_path / "in", 60, 2)
+    more = ["--num_shards", 30, "--validation_fraction", 0.2]
+    process = start(tmp_path, *more, "--num_workers", 1)
+    while len(list(tmp_path.glob("out/.train.partial/train-*.json"))) < 3:
+        assert process.poll() is None
+        time.sleep(0.005)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=60)
+    assert not [path for path in (tmp_path / "out").iterdir() if path.name[0] != "."]
+    if number == signal.SIGKILL:
+        assert process.returncode == -number
+    else:
+        assert process.returncode == 130
+        assert "finished shards are kept: the same command goes on" in errors
+        assert "Traceback" not in errors
+    process = convert(tmp_path / "in", tmp_path / "out", "train", *more)
+    assert re.search("going on: [0-9]+ of [0-9]+ parts are there already", process.stdout)
+    convert(tmp_path / "in", tmp_path / "again", "train", *more)
+    assert files(tmp_path / "out") == files(tmp_path / "again")
+
+
+@pytest.mark.slow
+def test_ten_kills_change_nothing(tmp_path):
+    make_noise(tmp_path / "in", 1200, 1)
+    more = ["--validation_fraction", 0.2, "--num_shards", 100, "--num_workers", 2]
+    convert(tmp_path / "in", tmp_path / "whole", "train", *more)
+    random = np.random.default_rng(1)
+
+    def finished() -> int:
+        """Parts: 3 that look at 500 files each, then 125 shards."""
+        return len(list(tmp_path.glob("out/.train.partial/*.json")))
+
+    for _ in range(10):
+        parts = finished() + random.integers(1, 5)
+        process = start(tmp_path, *more)
+        while finished() < parts:
+            assert process.poll() is None
+        time.sleep(random.uniform(0, 0.02))
+        process.kill()  # its workers end by themselves
+        process.communicate()
+        assert process.returncode == -signal.SIGKILL
+        assert not [path for path in (tmp_path / "out").glob("*") if path.name[0] != "."]
+    process = convert(tmp_path / "in", tmp_path / "out", "train", *more)
+    assert "parts are there already" in process.stdout
+    assert files(tmp_path / "out") == files(tmp_path / "whole")
+
+
+def test_several_machines_write_what_one_writes(samples, tmp_path):
+    more = ["--num_shards", 4, "--validation_fraction", 0.25]
+    convert(samples / "train", tmp_path / "one", "train", *more)
+    out = tmp_path / "several"
+    for shards in ("2-3", "0-1"):
+        process = convert(samples / "train", out, "train", *more, "--shards", shards)
+        assert f"shards {shards} are written" in process.stdout
+    other = ["--shards", 0, "--sample_rate", 8000]
+    process = convert(samples / "train", out, "train", *more, *other, status=2)
+    assert "is of a conversion of other files, or with other options" in process.stderr
+    convert(samples / "train", out, "train", *more, "--finalize")
+    assert files(out) == files(tmp_path / "one")
+
+
+# ---- the same recording twice ------------------------------------------------------------------
+
+
+def test_versions_of_a_recording_stay_on_one_side(samples, tmp_path):
+    """Copies, other formats, rates and levels: none is on both sides of a split."""
+    folder = tmp_path / "in" / "all"
+    folder.mkdir(parents=True)
+    originals = sorted((samples / "train").rglob("*-000[0-3].wav"))
+    for file in originals:
+        waveform, rate = soundfile.read(file)
+        shutil.copy(file, folder / file.name)
+        shutil.copy(file, folder / f"{file.stem}-copy.wav")
+        soundfile.write(folder / f"{file.stem}-flac.flac", waveform, rate)
+        soundfile.write(folder / f"{file.stem}-quiet.wav", waveform / 2, rate)
+        soundfile.write(folder / f"{file.stem}-ogg.ogg", waveform, rate)
+    convert(tmp_path / "in", tmp_path / "out", "train", "--validation_fraction", 0.5)
+    sides: dict[str, set[str]] = {file.stem: set() for file in originals}
+    for name in ("train", "validation"):
+        for each in recordings(tmp_path / "out" / name):
+            sides["-".join(Path(each.file).stem.split("-")[:2])].add(name)
+    assert all(len(names) == 1 for names in sides.values())
+    assert set.union(*sides.values()) == {"train", "validation"}
+    found = rows(tmp_path / "out" / "train.duplicates.csv")
+    assert len(found) == len(originals), "those that are equal byte for byte"
+    assert all(Path(row["file"]).suffix == ".wav" for row in found)
+
+
+def test_different_recordings_are_not_taken_for_versions_of_one(samples):
+    tiny = [np.frombuffer(thumbnail(f.read_bytes()), np.uint8) for f in samples.rglob("*.wav")]
+    groups = near_duplicates(np.array(tiny))
+    assert len(set(groups)) > 0.9 * len(groups)
+
+
+def test_a_test_set_has_the_labels_of_the_training_set_and_leaks_are_told(samples, data, tmp_path):
+    out = tmp_path / "data"
+    shutil.copytree(data, out)
+    shutil.copytree(samples / "test", tmp_path / "in")
+    shutil.rmtree(tmp_path / "in" / "rising")
+    some = sorted((samples / "train" / "tone").iterdir())[:3]
+    for file in some:
+        shutil.copy(file, tmp_path / "in" / "tone" / f"again-{file.name}")
+    from_train = ["--classes_from", out / "train.json"]
+    process = convert(tmp_path / "in", out, "more", *from_train)
+    card = Card.load(out / "more.json")
+    assert card.classes == CLASSES
+    assert card.examples_per_class["rising"] == 0
+    assert {each.label for each in recordings(out / "more")} == {0, 1, 3, 4, 5}
+    same_as = [row["same as"].split("/")[0] for row in rows(out / "more.duplicates.csv")]
+    assert set(same_as) <= {"train: tone", "validation: tone"}
+    assert "leak: 3 of them are in train or validation as well" in process.stdout
+    assert f"{out / 'more'}: none of rising" in process.stdout
+    (tmp_path / "in" / "buzzing").mkdir()
+    shutil.copy(some[0], tmp_path / "in" / "buzzing" / "1.wav")
+    process = convert(tmp_path / "in", out, "third", *from_train, status=2)
+    assert "the class buzzing is not in classes_from" in process.stderr
+
+
+def test_labels_from_a_table_and_no_labels(samples, tmp_path):
+    found = sorted((samples / "test").rglob("*.*"))
+    table = [f"{path.relative_to(samples / 'test')},{len(path.name) % 2}" for path in found]
+    (tmp_path / "labels.csv").write_text("\n".join(["file,label", *table, "none.wav,0"]))
+    more = ["--labels", tmp_path / "labels.csv", "--max_rejected", 0.1]
+    convert(samples / "test", tmp_path / "out", "table", *more)
+    card = Card.load(tmp_path / "out" / "table.json")
+    assert sum(card.examples_per_class.values()) == len(found)
+    assert "none.wav,no such file" in (tmp_path / "out" / "table.rejected.csv").read_text()
+    convert(samples / "test", tmp_path / "out", "plain", "--unlabeled")
+    assert Card.load(tmp_path / "out" / "plain.json").classes == []
+    assert {each[1:3] for each in recordings(tmp_path / "out" / "plain")} == {(-1, "")}
+    assert "24 examples in 1 shards" in verify(tmp_path / "out", "plain").stdout
+
+
+def test_checksums_are_those_that_other_programs_check(samples, data):
+    process = subprocess.run(
+        ["sha256sum", "--check", "--quiet", data / "train.sha256"],
+        cwd=samples / "train",
+        capture_output=True,
+        text=True,
+    )
+    assert process.returncode == 0, process.stdout + process.stderr
+
+
+# ---- verification ------------------------------------------------------------------------------
+
+
+def verify(folder: Path, name: str, status: int = 0):
+    words = ["--tfrecord_filename", name, "--tfrecord_dir", folder, "--verify"]
+    return run_program("convert_dataset.py", *words, cwd=folder.parent, status=status)
+
+
+def test_a_whole_set_is_verified(data):
+    card = Card.load(data / "train.json")
+    assert f"{card.num_examples} examples in 3 shards" in verify(data, "train").stdout
+
+
+def flip(*positions: int) -> Callable[[Path], None]:
+    def change(file: Path) -> None:
+        content = bytearray(file.read_bytes())
+        for position in positions:
+            content[position] ^= 1
+        file.write_bytes(content)
+
+    return change
+
+
+def edit(change: Callable[[h5py.File], object]) -> Callable[[Path], None]:
+    """Change an archive by a program of HDF5, as if it had been written so."""
+
+    def edit_file(file: Path) -> None:
+        with h5py.File(file, "r+") as archive:
+            change(archive)
+        path = file.with_name("train.json")
+        card = Card.load(path)
+        content = file.read_bytes()
+        card.shards[1] = dataclasses.replace(
+            card.shards[1], bytes=len(content), sha256=hashlib.sha256(content).hexdigest()
+        )
+        card.save(path)
+
+    return edit_file
+
+
+def label(value: int) -> Callable[[h5py.File], object]:
+    return lambda archive: archive["000003"].attrs.modify("label", value)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (flip(-5000), "00001-of-00003.h5: its SHA-256 is not that of the card"),
+        (flip(0), "faults, the first one: .*00001-of-00003.h5: not an HDF5 file that can be read"),
+        (Path.unlink, "00001-of-00003.h5: No such file or directory"),
+        (lambda file: file.write_bytes(file.read_bytes()[:-9]), "00001-of-00003.h5: not an HDF5"),
+        (
+            edit(lambda archive: archive.__delitem__("000003/waveform")),
+            "faults, the first one: .*00001-of-00003.h5: recording 000003 has no dataset waveform",
+        ),
+        (edit(label(6)), "00001-of-00003.h5: recording 3 has no label from 0 to 5"),
+        (edit(label(-1)), "00001-of-00003.h5: recording 3 has no label from 0 to 5"),
+        (
+            edit(lambda archive: label((archive["000003"].attrs["label"] + 1) % 6)(archive)),
+            "2 faults, the first one: [0-9]+ examples of [a-z]+, but the card says [0-9]+",
+        ),
+    ],
+    ids=["bit", "header", "missing", "cut", "no-waveform", "label", "no-label", "other-label"],
+)
+def test_faults_are_named_and_counted(data, tmp_path, change, message):
+    shutil.copytree(data, tmp_path / "data")
+    change(tmp_path / "data" / "train-00001-of-00003.h5")
+    process = verify(tmp_path / "data", "train", status=2)
+    assert re.search(message, process.stderr), process.stderr
+    assert len(process.stderr.splitlines()) <= 2, "one of progress"
+
+
+# ---- wrong turns -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("prepare", "flags", "message"),
+    [
+        (lambda f: None, [], "dataset_dir: HERE/in is not a folder"),
+        (lambda f: f.mkdir(), [], "dataset_dir: HERE/in has no folders: one for each class is"),
+        (
+            lambda f: (f / "yes").mkdir(parents=True),
+            [],
+            "dataset_dir: there are no files in HERE/in",
+        ),
+        (
+            lambda f: None,
+            ["--sample_rate", "999"],
+            "sample_rate: 999 is not a whole number at lea",
+        ),
+        (lambda f: None, ["--chunk_secs", "0"], "chunk_secs: 0 is not a number above 0"),
+        (lambda f: None, ["--sample_rates", "9"], "unknown argument --sample_rates=9 (did you mea"),
+        (lambda f: None, ["--max_edge", "9"], "unknown argument --max_edge=9"),
+    ],
+)
+def test_bad_input_is_told_in_one_line_and_nothing_is_written(tmp_path, prepare, flags, message):
+    prepare(tmp_path / "in")
+    words = ["--dataset_dir", "in", "--tfrecord_filename", "train", "--tfrecord_dir", "out"]
+    process = run_program("convert_dataset.py", *words, *flags, cwd=tmp_path, status=2)
+    (line,) = process.stderr.splitlines()
+    assert line.startswith("error: ")
+    assert message in line.replace(str(tmp_path), "HERE")
+    assert not (tmp_path / "out").exists()
+
+
+def test_help_does_not_import_tensorflow(tmp_path):
+    code = (
+        "import runpy, sys; sys.argv = ['convert_dataset.py', '--help']\n"
+        f"try: runpy.run_path({str(ROOT / 'convert_dataset.py')!r}, run_name='__main__')\n"
+        "except SystemExit as exit: assert exit.code == 0\n"
+        "assert 'tensorflow' not in sys.modules"
+    )
+    process = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True
+    )
+    assert "--sample_rate" in process.stdout
+    assert "WAV, FLAC, OGG, MP3" in process.stdout
