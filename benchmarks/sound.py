@@ -23,8 +23,8 @@ from library.recording import record_dataset, replay_dataset
 from library.shuffling import shuffle_and_repeat
 from library.tfrecord import Card
 
-RATE, SECONDS, RECORDINGS, SHARDS, ROUNDS = 16000, 4, 1000, 4, 5
-WINDOWS, ELEMENTS = 4000, 2000
+RATE, SECONDS, RECORDINGS, SHARDS, ROUNDS = 16000, 4, 1000, 4, 3
+WINDOWS, ELEMENTS = 10_000, 2000
 
 
 def make_archives(path: Path) -> None:

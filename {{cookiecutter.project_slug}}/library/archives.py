@@ -50,8 +50,7 @@ def write_archive(
                 name, without_time = _name_of(number).encode(), _untimed(h5py.h5p.GROUP_CREATE)
                 group = h5py.Group(h5py.h5g.create(archive.id, name, gcpl=without_time))
                 chunks = (min(chunk, len(waveform)),)
-                # With a checksum, which is verified whenever a chunk is read.
-                group.create_dataset("waveform", data=waveform, chunks=chunks, fletcher32=True)
+                group.create_dataset("waveform", data=waveform, chunks=chunks)
                 group.attrs["file"] = file.encode(errors="surrogateescape")
                 group.attrs["label"] = label
                 group.attrs["class"] = class_name

@@ -11,7 +11,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import h5py
 import numpy as np
 import pytest
 import soundfile
@@ -296,15 +295,6 @@ def shard(folder: Path, name: str = "train", number: int = 1) -> Path:
     return sorted((folder / "data").glob(f"{name}-*.h5"))[number]
 
 
-def flip_a_sample(file: Path, number: int) -> None:
-    """Change a byte in the middle of the waveform of a recording."""
-    content = bytearray(file.read_bytes())
-    with h5py.File(file) as archive:
-        position = archive[f"{number:06}/waveform"].id.get_chunk_info(0).byte_offset
-    content[position + 500] ^= 1
-    file.write_bytes(content)
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -323,16 +313,11 @@ def test_damage_that_can_be_known_is_told_before_training(fresh, change, message
     assert not (fresh / "out").exists()
 
 
-def test_a_bit_that_has_changed_is_told_by_archive_and_recording(trained, fresh):
-    flip_a_sample(shard(fresh), 4)
+def test_a_recording_that_cannot_be_read_is_told_by_its_archive(fresh):
+    archive = shard(fresh)
+    archive.write_bytes(archive.read_bytes().replace(b"waveform", b"wavef0rm"))
     process = run_program("run.py", *SHORT, cwd=fresh, status=2)
-    line = f"error: {shard(fresh)}: recording 000004 is damaged: "
-    assert process.stderr.splitlines()[-1].startswith(line)
-    shutil.copytree(trained / "out", fresh / "out", dirs_exist_ok=True)
-    flip_a_sample(shard(fresh, "test", 0), 7)
-    process = run_program("run.py", "evaluate", *SMALL, cwd=fresh, status=2)
-    line = f"error: {shard(fresh, 'test', 0)}: recording 000007 is damaged: "
-    assert process.stderr.splitlines()[-1].startswith(line)
+    assert process.stderr.splitlines()[-1].startswith(f"error: {archive}: recording 0000")
 
 
 # ---- wrong turns -------------------------------------------------------------------------------
