@@ -26,7 +26,7 @@ def test_the_linter_finds_nothing(render, modality, command):
     python("-m", "ruff", *command.split(), cwd=render(modality=modality))
 
 
-PYTEST = "-m pytest -p no:cacheprovider -n logical --dist worksteal".split()
+PYTEST = ["-m", "pytest", "-p", "no:cacheprovider", "-n", "logical", "--dist", "worksteal"]
 
 
 def test_the_project_of_pictures_passes_its_tests_where_it_is_rendered(render):
