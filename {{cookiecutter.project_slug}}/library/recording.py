@@ -129,7 +129,8 @@ def record_dataset(
 ) -> int:
     """Write the elements of a dataset to `record-00000.tfrecord`, `record-00001.tfrecord`, ...
 
-    When it is interrupted, or the dataset fails, what was written so far is kept.
+    When it is interrupted, or the dataset fails, what was written so far is kept; of a dataset that
+    fails, a few of the last elements may be missing.
 
     Args:
         dataset: of tensors, also ragged and sparse ones, of any shapes, in dicts and tuples.

@@ -30,6 +30,7 @@ from library.audio import (
     to_float,
 )
 from library.errors import BadFileError, UserError
+from library.recording import record_dataset, replay_dataset
 from library.sounds import read_sound, standard_waveform, wav_bytes
 from library.tfrecord import Card, DamagedRecordError
 
@@ -966,3 +967,34 @@ def test_features_in_a_dataset_are_the_same():
     assert dataset.element_spec.shape == [2, 98, 40]
     (found,) = dataset.as_numpy_iterator()
     np.testing.assert_allclose(found, log_mel(waveforms, **FEATURES), atol=1e-4)
+
+
+# ---- recorded ----------------------------------------------------------------------------------
+
+
+def test_windows_of_files_are_recorded_and_replayed(tmp_path, monkeypatch):
+    random = np.random.default_rng(1)
+    for name in ("passenger", "tug"):
+        signal = random.integers(-(2**31), 2**31, 150_000).astype(np.int32)
+        write(tmp_path / "data", **{f"{name}_1_wav": encoded(signal, subtype="PCM_32")})
+    monkeypatch.chdir(tmp_path)
+
+    num_elems = 10
+    elements_per_file = 4
+    ds = dataset_from_dir("./data", infinite=True)
+    ds = dataset_signal_slice_windows(ds, win_len=32768)
+    record_dataset(
+        ds, num_elems=num_elems, elements_per_file=elements_per_file, output_dir="./records"
+    )
+    replayed = replay_dataset("./records")
+
+    files = sorted(Path("records").glob("*.tfrecord"))
+    records = [sum(1 for _ in tf.data.TFRecordDataset(str(file))) for file in files]
+    keys = {"class", "filepath", "index", "num_classes", "sample_rate", "signal", "target"}
+    assert replayed.element_spec.keys() == keys | {"win_start_idx"}
+    assert [count // len(replayed.element_spec) for count in records] == [4, 4, 2]
+    expected, found = elements(ds.take(10)), elements(replayed)
+    assert [each["win_start_idx"] for each in found] == [0, 32768, 65536, 98304] * 2 + [0, 32768]
+    for one, other in zip(expected, found, strict=True):
+        for key in one:
+            np.testing.assert_array_equal(one[key], other[key])

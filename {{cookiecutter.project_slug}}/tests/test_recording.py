@@ -243,7 +243,7 @@ def test_a_replay_in_order_starts_anywhere(tmp_path):
 # ---- what ends a recording ---------------------------------------------------------------------
 
 RECORDS = """
-import time
+import sys, time
 import tensorflow as tf
 from library.recording import record_dataset
 
@@ -254,36 +254,50 @@ def slow(number):
 dataset = tf.data.Dataset.range(100_000).map(
     lambda i: (tf.numpy_function(slow, [i], tf.int64), tf.fill([100], i))
 )
-print("ready", flush=True)
-record_dataset(dataset, "r", elements_per_file=40)
+record_dataset(dataset, "r", elements_per_file=int(sys.argv[1]))
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_what_is_on_disk_replays_when_it_was_stopped(tmp_path, number):
-    process = subprocess.Popen(
-        [sys.executable, "-c", RECORDS],
-        cwd=tmp_path,
+def start_recording(folder: Path, elements_per_file: int) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, "-c", RECORDS, str(elements_per_file)],
+        cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
-    while len(list(tmp_path.glob("r/*.tfrecord"))) < 2:
+
+
+def wait_for(folder: Path, pattern: str, count: int, process: subprocess.Popen) -> None:
+    while len(list(folder.glob(pattern))) < count:
         assert process.poll() is None
         time.sleep(0.01)
-    process.send_signal(number)
+
+
+def test_what_is_on_disk_replays_when_the_process_was_killed(tmp_path):
+    process = start_recording(tmp_path, 40)
+    wait_for(tmp_path, "r/record-*.tfrecord", 2, process)
+    process.kill()
+    process.communicate()
+    found = [int(first) for first, _ in replay_dataset(tmp_path / "r")]
+    assert found == list(range(len(found)))
+    assert len(found) >= 40, "recording.json comes after its last file"
+    again = record_dataset(tf.data.Dataset.range(3), tmp_path / "r", overwrite=True)
+    assert len(list(replay_dataset(tmp_path / "r"))) == again == 3
+    assert len(os.listdir(tmp_path / "r")) == 2
+
+
+def test_ctrl_c_keeps_the_file_that_is_being_written(tmp_path):
+    process = start_recording(tmp_path, 100_000)
+    wait_for(tmp_path, "r/.record-*.tmp", 1, process)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode != 0
     found = [int(first) for first, _ in replay_dataset(tmp_path / "r")]
     assert found == list(range(len(found)))
-    assert len(found) >= 80
-    if number == signal.SIGINT:
-        assert f"{len(found)} elements are recorded in r, and replay" in errors
-        assert len(found) % 40, "the file that was being written is kept"
-    again = record_dataset(tf.data.Dataset.range(3), tmp_path / "r", overwrite=True)
-    assert len(list(replay_dataset(tmp_path / "r"))) == again == 3
-    assert len(os.listdir(tmp_path / "r")) == 2
+    assert 0 < len(found) < 100_000
+    assert f"{len(found)} elements are recorded in r, and replay" in errors
 
 
 def test_what_a_failing_dataset_gave_is_kept(tmp_path):
