@@ -1,6 +1,6 @@
 """A conversion on Apache Beam: the same shards, written wherever Beam runs.
 
-The folder of the pictures and that of the data set have to be the same for all workers, as on a
+The folder of the files and that of the data set have to be the same for all workers, as on a
 network file system, and `library` has to be installed on those of other machines: Beam's option
 `--setup_file` does that.
 """

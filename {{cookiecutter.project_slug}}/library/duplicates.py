@@ -1,4 +1,4 @@
-"""The same picture twice: exactly, by its bytes, or nearly, by what it looks like when tiny."""
+"""The same file twice: exactly, by its bytes, or nearly, by its thumbnail: what it is when tiny."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from library.files import replacing
 from library.layouts import Found
 
 EDGE = 16
-"""A picture's thumbnail is its gray, averaged down to EDGE x EDGE pixels."""
+"""A thumbnail has EDGE x EDGE bytes; that of a picture is its gray, averaged."""
 NEAR = 1.5
 """Two are nearly the same where their thumbnails differ by less on average, of 255 levels: one that
 was encoded again, or scaled, differs by less than 1, and two photos in a row by several."""
@@ -20,7 +20,7 @@ TABLES, PROJECTIONS, BIN = 8, 5, 20.0
 
 
 def near_duplicates(thumbnails: np.ndarray) -> np.ndarray:
-    """Groups of nearly the same pictures.
+    """Groups of what is nearly the same.
 
     Candidates are found by locality-sensitive hashing with random projections, Datar et al. 2004,
     https://doi.org/10.1145/997817.997857: of those that differ by 1 level, one pair in 10^7 is
@@ -75,16 +75,16 @@ def split_by_content(
     """Those for training and those for validation.
 
     The content of a file says where it goes, so that it stays there when others are added; files
-    that hold nearly the same picture go together.
+    that hold nearly the same go together.
     """
-    pictures = [found for found in files if found.name in scanned and scanned[found.name][1]]
-    thumbnails = [np.frombuffer(bytes.fromhex(scanned[p.name][1]), np.uint8) for p in pictures]
-    groups = near_duplicates(np.array(thumbnails)) if pictures else []
+    usable = [found for found in files if found.name in scanned and scanned[found.name][1]]
+    thumbnails = [np.frombuffer(bytes.fromhex(scanned[p.name][1]), np.uint8) for p in usable]
+    groups = near_duplicates(np.array(thumbnails)) if usable else []
     lowest: dict[int, str] = {}
-    for group, found in zip(groups, pictures, strict=True):
+    for group, found in zip(groups, usable, strict=True):
         checksum = scanned[found.name][0]
         lowest[group] = min(lowest.get(group, checksum), checksum)
-    lots = {found.name: lot(lowest[group]) for group, found in zip(groups, pictures, strict=True)}
+    lots = {found.name: lot(lowest[group]) for group, found in zip(groups, usable, strict=True)}
     validation = [found for found in files if lots.get(found.name, 1.0) < fraction]
     taken = set(validation)
     return [found for found in files if found not in taken], validation

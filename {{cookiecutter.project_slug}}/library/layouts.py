@@ -1,4 +1,4 @@
-"""Data sets of pictures as people have them: which files there are, and the class of each."""
+"""Data sets as people have them: which files there are, and the class of each."""
 
 import csv
 import os

@@ -64,6 +64,6 @@ class Pipeline:
         records = self.records.with_options(options)
         if not functions:
             return records
-        # One picture a call: several are decoded at the same time, and none waits for a batch. All
+        # One example a call: several are decoded at the same time, and none waits for a batch. All
         # maps are one call: an example that goes from call to call also goes from core to core.
         return records.map(one_call, num_parallel_calls=self.num_parallel_calls)

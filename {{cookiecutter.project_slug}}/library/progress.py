@@ -12,7 +12,7 @@ SECONDS_PER_LINE = 10
 class Progress:
     """Counts items and their bytes; shows items/s, MB/s and, of a known total, the time left.
 
-    with Progress(1000, "pictures") as progress:
+    with Progress(1000, "files") as progress:
         progress.update(1, 90_000)
     """
 
