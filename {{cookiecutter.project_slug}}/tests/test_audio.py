@@ -791,6 +791,25 @@ def test_tfrecords_are_not_taken_for_archives(tmp_path):
     assert (tmp_path / "t.index").read_bytes() == before
 
 
+def test_a_changed_byte_gives_a_recording_or_a_line(tmp_path):
+    """Of samples, --verify knows the checksum; what is around them has those of HDF5."""
+    path = write_set(tmp_path / "train", WAVEFORMS)
+    shard = Path(f"{path}-00000-of-00001.h5")
+    content, told = shard.read_bytes(), 0
+    for position in np.random.default_rng(0).integers(len(content), size=200):
+        changed = bytearray(content)
+        changed[position] ^= 1
+        shard.unlink()  # or HDF5 would go on with what it has in memory of this file
+        shard.write_bytes(changed)
+        archive, told = Archive(path), told + 1
+        with contextlib.suppress(DamagedRecordError):
+            found = archive.read(np.arange(7))
+            assert [len(waveform) for waveform in found] == list(map(len, WAVEFORMS))
+            assert len(archive.names(np.arange(7))) == 7
+            told -= 1
+    assert 20 < told < 180
+
+
 # ---- windows of archives -----------------------------------------------------------------------
 
 

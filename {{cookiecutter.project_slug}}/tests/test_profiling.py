@@ -85,7 +85,7 @@ def slow_disk(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
         ([(slow_network, 0.1)], "model"),
         ([(slow_decode, 0.01)], "preprocessing"),
         ([(slow_disk, 0.01)], "disk"),
-        ([(slow_network, 0.2), (slow_decode, 0.025)], "balanced"),
+        ([(slow_network, 0.4), (slow_decode, 0.047)], "balanced"),  # 8 in a batch, and the rest
     ],
     ids=["model", "preprocessing", "disk", "balanced"],
 )
