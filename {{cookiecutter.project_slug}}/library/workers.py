@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 SPAWN = multiprocessing.get_context("spawn")
-SECONDS_PER_ITEM = 5.0
+SECONDS_PER_ITEM, SECONDS_PER_MB = 5.0, 0.1
 POLL_SECONDS = 0.5
 
 Tell = Callable[[int, int], None]
@@ -24,8 +24,8 @@ def run_tasks(
 ) -> Iterator[tuple[int, int]]:
     """Do tasks in processes of their own.
 
-    An item of a task that takes longer than SECONDS_PER_ITEM, or ends the process, is bad: the task
-    is begun again, and told so.
+    An item of a task that takes longer than SECONDS_PER_ITEM, and SECONDS_PER_MB of its size, or
+    ends the process, is bad: the task is begun again, and told so.
 
     Args:
         function: takes a task, the reasons why some of its items are bad, by their number, and
@@ -67,7 +67,7 @@ def run_tasks(
                     busy.remove(worker)
             for position, worker in enumerate(busy):
                 if worker.overdue:
-                    busy[position] = worker.replacement(f"not done in {SECONDS_PER_ITEM:g} s")
+                    busy[position] = worker.replacement(f"not done in {worker.seconds:.0f} s")
     finally:
         for worker in busy:
             worker.kill()
@@ -99,12 +99,13 @@ class _Worker:
         except (EOFError, ConnectionResetError):
             return "the decoder crashed"
         if isinstance(message, tuple):
-            self.item, self.since = message[0], time.monotonic()
+            (self.item, size), self.since = message, time.monotonic()
+            self.seconds = SECONDS_PER_ITEM + SECONDS_PER_MB * size / 1e6
         return message
 
     @property
     def overdue(self) -> bool:
-        return self.item >= 0 and time.monotonic() - self.since > SECONDS_PER_ITEM
+        return self.item >= 0 and time.monotonic() - self.since > self.seconds
 
     def replacement(self, reason: str) -> "_Worker":
         """Another process at the same task, without the item that this one was at."""

@@ -142,6 +142,7 @@ def test_its_own_deprecation_is_not_shown_and_warnings_that_matter_are():
         "tf.get_logger().warning('this matters')"
     )
     shown = [line for line in printed.splitlines() if line.startswith("WARNING:tensorflow")]
+    shown = [line for line in shown if "global step" not in line]  # it is shown by a busy machine
     assert len(shown) == 2
     assert "disable_resource_variables" in shown[0], "the user's own call of something deprecated"
     assert shown[1] == "WARNING:tensorflow:this matters"

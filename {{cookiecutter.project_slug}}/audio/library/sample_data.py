@@ -17,11 +17,11 @@ from library.config import Parser
 from library.errors import UserError, run
 
 SAMPLE_RATE = 16000  # samples per second
-MIN_SECS, MAX_SECS = 0.5, 1.5
+MIN_SECS, MAX_SECS = 0.5, 1.2
 MIN_HZ, MAX_HZ = 200.0, 2000.0
 MAX_NOISE = 0.3  # of the amplitude
 
-PER_CLASS = {"train": 100, "test": 25}
+PER_CLASS = {"train": 200, "test": 25}
 
 Sound = tuple[np.ndarray, np.ndarray]
 """Pitch, in octaves above the first one, and loudness: by time, from 0 to 1."""
