@@ -90,7 +90,7 @@ def index_of(archives: Sequence[str | Path]) -> np.ndarray:
     """
     rows = []
     for number, path in enumerate(archives):
-        with _opened(path) as archive, _damage_told(path):
+        with _opened(path) as archive, _damage_told(lambda path=path: path):
             for name in map(_name_of, range(len(archive))):
                 length = len(_waveform(archive, name))
                 label = archive[name].attrs.get("label")
@@ -106,13 +106,13 @@ def _name_of(number: int) -> str:
 
 
 @contextlib.contextmanager
-def _damage_told(place: str | Path) -> Iterator[None]:
-    """What HDF5 says of bytes that have changed becomes a line."""
+def _damage_told(place: Callable[[], object]) -> Iterator[None]:
+    """What HDF5 says of bytes that have changed becomes a line, which begins with the place."""
     try:
         yield
     except (OSError, KeyError, RuntimeError, TypeError, ValueError) as error:
         reason = error.args[0] if error.args else error
-        raise DamagedRecordError(f"{place} is damaged: {reason}") from error
+        raise DamagedRecordError(f"{place()} is damaged: {reason}") from error
 
 
 def _opened(path: str | Path) -> h5py.File:
@@ -123,7 +123,7 @@ def _opened(path: str | Path) -> h5py.File:
 
 
 def _waveform(archive: h5py.File, name: str) -> h5py.Dataset:
-    with _damage_told(f"{archive.filename}: recording {name}"):
+    with _damage_told(lambda: f"{archive.filename}: recording {name}"):
         waveform = archive.get(f"{name}/waveform")
     if not isinstance(waveform, h5py.Dataset):
         raise DamagedRecordError(f"{archive.filename}: recording {name} has no dataset waveform")
@@ -215,7 +215,7 @@ class Archive:
         names = []
         for number in ids.tolist():
             recording = self._recording(number)
-            with _damage_told(self._place_of(number)):
+            with _damage_told(functools.partial(self._place_of, number)):
                 file = recording.parent.attrs["file"]
             names.append(file.encode(errors="surrogateescape").decode(errors="replace"))
         return names
@@ -223,7 +223,7 @@ class Archive:
     def _part(self, number: int, begin: int, end: int | None = None) -> np.ndarray:
         """Samples of a recording, as many as there are."""
         recording = self._recording(number)
-        with _damage_told(self._place_of(number)):
+        with _damage_told(functools.partial(self._place_of, number)):
             return recording[begin:end]
 
     def _place_of(self, number: int) -> str:
