@@ -9,7 +9,7 @@ for cache in ("__pycache__", ".pytest_cache", ".ruff_cache"):
         shutil.rmtree(folder)
 
 OF_IMAGES = """
-library/cache.py library/example.py library/images.py library/pictures.py
+library/cache.py library/example.py library/images.py library/pictures.py library/pretrained.py
 tests/made_pictures.py tests/test_cache.py tests/test_convert_dataset.py tests/test_duplicates.py
 tests/test_effects.py tests/test_fuzz.py tests/test_images.py tests/test_input_fn.py
 tests/test_kinds.py tests/test_model_fn.py tests/test_networks.py tests/test_pictures.py

@@ -7,14 +7,17 @@ python run.py evaluate --split test           print and write the metrics
 python run.py predict --input FILE_OR_DIR ... write predictions.csv
 python run.py export --export_dir DIR         write a SavedModel
 python run.py profile                         measure the input and the step
+python run.py cluster --workers 2 --ps 1      train by several processes, to try it out
 """
 
+import dataclasses
 import sys
 from pathlib import Path
 from typing import Any
 
 from library.config import Parser, Resolved
 from library.errors import run
+from library.local_cluster import run_on_this_machine
 from library.quiet import quiet_import
 from project.settings import Hyperparameters, Settings
 
@@ -24,6 +27,7 @@ FLAGS_OF = {
     "predict": ("input", "output"),
     "export": ("export_dir",),
     "profile": ("trace",),
+    "cluster": ("workers", "ps"),
 }
 """The commands, and the flags that only they take."""
 
@@ -36,6 +40,10 @@ def main() -> None:
         name = settings.options.hyperparameter_set
         print(f"# {arguments['project_file']}\n{settings.as_yaml(arguments['config_set'])}\n---")
         print(f"# {settings.options.hyperparameter_file}\n{hyperparameters.as_yaml(name)}")
+        return
+
+    if arguments["command"] == "cluster":
+        run_cluster(settings.options, arguments)
         return
 
     # TensorFlow takes seconds to import: not before the command line is known to be right.
@@ -57,6 +65,24 @@ def main() -> None:
             profile.profile(*options, trace=bool(arguments["trace"]))
 
 
+def run_cluster(settings: Settings, arguments: dict[str, Any]) -> None:
+    """Train by several processes of this program, each with the options that were given."""
+    words = ["train", "--config_set", arguments["config_set"]]
+    words += ["--project_file", arguments["project_file"]]
+    for field in (*dataclasses.fields(Settings), *dataclasses.fields(Hyperparameters)):
+        value = arguments.get(field.name)
+        if isinstance(value, bool):
+            words.append(f"--{field.name}" if value else f"--no-{field.name}")
+        elif value is not None:
+            words += [f"--{field.name}", value]
+    run_on_this_machine(
+        [sys.executable, __file__, *words],
+        workers=2 if arguments["workers"] is None else arguments["workers"],
+        servers=1 if arguments["ps"] is None else arguments["ps"],
+        logs=settings.model_dir / "cluster",
+    )
+
+
 def parse_command_line() -> tuple[dict[str, Any], Resolved, Resolved]:
     """Command line and YAML files -> arguments, settings, hyperparameters; or all mistakes."""
     parser = Parser(__doc__, Settings, Hyperparameters, root=Path(__file__).parent)
@@ -70,6 +96,10 @@ def parse_command_line() -> tuple[dict[str, Any], Resolved, Resolved]:
     parser.add_argument("--export_dir", metavar="DIR", help="export: default export")
     text = "profile: write a trace for TensorBoard to model_dir"
     parser.add_argument("--trace", action="store_true", default=None, help=text)
+    text = "cluster: workers beside the chief, default 2"
+    parser.add_argument("--workers", type=int, metavar="N", help=text)
+    text = "cluster: parameter servers, default 1; 0: all-reduce"
+    parser.add_argument("--ps", type=int, metavar="N", help=text)
     arguments = parser.parse(sys.argv[1:])
     settings = parser.resolve(Settings, arguments["project_file"], arguments["config_set"])
     file, name = (settings.values[f"hyperparameter_{word}"] for word in ("file", "set"))
@@ -83,6 +113,9 @@ def parse_command_line() -> tuple[dict[str, Any], Resolved, Resolved]:
         for flag in flags:
             if arguments[flag] is not None and owner != command:
                 parser.add_error(f"--{flag} belongs to {owner}, not to {command}")
+    for flag in ("workers", "ps"):
+        if (arguments[flag] or 0) < 0:
+            parser.add_error(f"--{flag}: {arguments[flag]} is not a whole number at least 0")
     if command == "predict" and not arguments["input"]:
         parser.add_error("predict: --input is missing: name files, or folders of files")
     parser.raise_errors()

@@ -12,7 +12,11 @@ VALUES = re.compile(re.escape(f"[{MESSAGE}]") + r" \[(.*?)\] \[(.*?)\] \[(.*?)\]
 
 
 def assert_finite(
-    loss: tf.Tensor, gradients: Sequence[tf.Tensor], variables: Sequence[tf.Variable]
+    loss: tf.Tensor,
+    gradients: Sequence[tf.Tensor],
+    variables: Sequence[tf.Variable],
+    *,
+    overflow_allowed: tf.Tensor | bool = False,
 ) -> tf.Operation:
     """An op that fails when the loss or a gradient is infinite or not a number.
 
@@ -23,9 +27,11 @@ def assert_finite(
         loss: scalar.
         gradients: of the loss.
         variables: to which the gradients belong.
+        overflow_allowed: whether the gradients may be infinite, since a loss scale mends it.
     """
     norms = tf.stack([tf.norm(gradient) for gradient in gradients])
-    finite = tf.reduce_all(tf.math.is_finite(tf.concat([[loss], norms], axis=0)))
+    finite = tf.math.is_finite(loss)
+    finite &= overflow_allowed | tf.reduce_all(tf.math.is_finite(norms))
     names = tf.constant([variable.op.name for variable in variables])
     step = tf.compat.v1.train.get_global_step()
     return tf.debugging.Assert(finite, [MESSAGE, step, loss, names, norms], summarize=-1)

@@ -13,16 +13,20 @@ TF_USE_LEGACY_KERAS. Importing anything of `library` or `project` sets it: do so
 `tensorflow`.
 """
 
+import copy
 import importlib.util
 import logging
 import os
 import sys
 import types
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from library.errors import UserError
 
 SUPPORTED = ((2, 15), (2, 21))
+_CLIENT, _INDEPENDENT = "standalone_client", "independent_worker"
+"""How TensorFlow's coordinator runs: as the one client of servers, or once in every process."""
 
 
 class UnsupportedTensorFlowError(UserError, ImportError):
@@ -84,8 +88,10 @@ def _init_run_config(config: Any, tf_config: dict[str, Any]) -> None:
         tf_config: the content of the environment variable TF_CONFIG.
 
     Raises:
-        ValueError: a strategy is given twice, or it asks for all-reduce across machines.
+        ValueError: a strategy or a cluster is given twice.
     """
+    from tensorflow.python.training.server_lib import ClusterSpec
+
     either = config._experimental_distribute
     for field in ("train_distribute", "eval_distribute") if either else ():
         if getattr(either, field):
@@ -95,22 +101,134 @@ def _init_run_config(config: Any, tf_config: dict[str, Any]) -> None:
                 )
             setattr(config, f"_{field}", getattr(either, field))
 
-    jobs = tf_config.get("cluster", {})
-    remote = either and either.remote_cluster
-    if config._train_distribute and (remote or (jobs and "master" not in jobs)):
-        raise ValueError(
-            "A distribution strategy across machines is not supported: leave `train_distribute` "
-            "unset, and TF_CONFIG gives you parameter servers; or unset TF_CONFIG, and the "
-            "strategy uses the devices of this machine."
-        )
+    cluster, remote = tf_config.get("cluster"), either and either.remote_cluster
     config._distribute_coordinator_mode = None
-    config._init_distributed_setting_from_environment_var(tf_config)
-    config._maybe_overwrite_session_config_for_distributed_training()
+    if config._train_distribute and remote:
+        if cluster:
+            raise ValueError(
+                "Either `experimental_distribute.remote_cluster` or the cluster of TF_CONFIG can "
+                "be set, not both."
+            )
+        config._distribute_coordinator_mode = _CLIENT
+    elif config._train_distribute and cluster and "master" not in cluster:
+        config._distribute_coordinator_mode = _INDEPENDENT
+
+    if config._distribute_coordinator_mode:
+        # What this task is in the cluster is known when the coordinator runs it: see `_task_of`.
+        config._init_distributed_setting_from_environment_var({})
+        config._cluster_spec = ClusterSpec(remote or cluster)
+    else:
+        config._init_distributed_setting_from_environment_var(tf_config)
+        config._maybe_overwrite_session_config_for_distributed_training()
 
 
 def _should_run_distribute_coordinator(config: Any) -> bool:
-    """All-reduce across machines is what the coordinator is for: `_init_run_config` refuses it."""
-    return False
+    """Whether the strategy spans machines: TensorFlow's coordinator then runs the tasks."""
+    return getattr(config, "_distribute_coordinator_mode", None) in (_CLIENT, _INDEPENDENT)
+
+
+def _train_and_evaluate(estimator: Any, train_spec: Any, eval_spec: Any, executor: type) -> None:
+    """Train if this process is a chief or a worker of the cluster, evaluate if the evaluator."""
+
+    def train(task: Any, _: Any, hooks: list[Any]) -> None:
+        steps, listeners = train_spec.max_steps, train_spec.saving_listeners
+        task.train(train_spec.input_fn, hooks, max_steps=steps, saving_listeners=listeners)
+
+    def evaluate(task: Any, *_: Any) -> None:
+        executor(task, train_spec, eval_spec).run_evaluator()
+
+    _run_tasks(estimator, train, train_spec.hooks, evaluate=evaluate)
+
+
+def _estimator_evaluate(
+    estimator: Any, work: Callable[..., Any], hooks: Sequence[Any] | None
+) -> dict[str, Any]:
+    """Do the work of `Estimator.evaluate` on the cluster, and return the metrics.
+
+    Raises:
+        ValueError: each machine would have metrics of its own.
+    """
+    between_graph = estimator._config._eval_distribute.extended.experimental_between_graph
+    if between_graph or estimator._config._distribute_coordinator_mode != _CLIENT:
+        raise ValueError(
+            "`Estimator.evaluate` runs on one machine: leave `eval_distribute` unset, or call "
+            "`train_and_evaluate` and have an evaluator in the cluster."
+        )
+    return _run_tasks(estimator, work, hooks, kind="eval")
+
+
+def _run_tasks(
+    estimator: Any,
+    work: Callable[..., Any],
+    hooks: Sequence[Any] | None,
+    *,
+    kind: str = "train",
+    evaluate: Callable[..., Any] | None = None,
+) -> Any:
+    """Let TensorFlow's coordinator run the tasks of the cluster that this process is there for.
+
+    Args:
+        estimator: the Estimator, which is left as it is.
+        work: what a chief and a worker do, with (Estimator of the task, its strategy, its hooks).
+        hooks: the SessionRunHooks.
+        kind: "train" or "eval", whose strategy `work` takes.
+        evaluate: what the evaluator does, with the same arguments.
+
+    Raises:
+        ValueError: an evaluator would have nothing to do.
+    """
+    from tensorflow.python.distribute import distribute_coordinator
+
+    config = estimator._config
+    is_client = config._distribute_coordinator_mode == _CLIENT
+    if evaluate is None and "evaluator" in config.cluster_spec.jobs:
+        raise ValueError("An evaluator in the cluster needs `train_and_evaluate`.")
+
+    def as_task(work: Callable[..., Any], kind: str) -> Callable[[Any], Any]:
+        def run(strategy: Any) -> Any:
+            task = _task_of(estimator, kind, strategy)
+            # The tasks of a client are its threads: they would share the hooks.
+            shared = is_client and not task._config.is_chief
+            return work(task, strategy, [] if shared else list(hooks or []))
+
+        return run
+
+    return distribute_coordinator.run_distribute_coordinator(
+        as_task(work, kind),
+        getattr(config, f"_{kind}_distribute"),
+        evaluate and as_task(evaluate, "eval"),
+        config._eval_distribute,
+        mode=config._distribute_coordinator_mode,
+        cluster_spec=config.cluster_spec if is_client else None,  # None: that of TF_CONFIG
+        session_config=copy.deepcopy(config.session_config),  # the coordinator changes it
+    )
+
+
+def _task_of(estimator: Any, kind: str, strategy: Any) -> Any:
+    """A copy of the Estimator that is the task of the cluster which the coordinator runs now."""
+    from tensorflow.python.distribute import distribute_coordinator_context, multi_worker_util
+    from tensorflow.python.training.server_lib import ClusterSpec
+
+    context = distribute_coordinator_context.get_current_worker_context()
+    trains = context.distributed_mode  # an evaluator stands apart, and knows no other task
+    cluster = context.cluster_spec if trains else ClusterSpec({})
+    where = context.task_type, context.task_id  # None, None: one task works for all
+
+    task, config = copy.copy(estimator), copy.copy(estimator._config)
+    task._config = config
+    setattr(task, f"_{kind}_distribution", strategy)
+    setattr(config, f"_{kind}_distribute", strategy)
+    config._distribute_coordinator_mode = None  # it is at work already
+    config._cluster_spec = cluster
+    config._task_type, config._task_id = where
+    config._is_chief = context.is_chief
+    config._master = config._evaluation_master = context.master_target
+    config._num_ps_replicas = len(cluster.as_dict().get("ps", []))
+    config._num_worker_replicas = context.num_workers if trains else 0
+    config._global_id_in_cluster = 0 if trains else None
+    if trains and context.task_type:
+        config._global_id_in_cluster = multi_worker_util.id_in_cluster(cluster, *where)
+    return task
 
 
 class _TpuOnly(types.ModuleType):
@@ -138,6 +256,9 @@ def _mend_tensorflow() -> None:
     estimator_training = types.ModuleType("tensorflow.python.distribute.estimator_training")
     estimator_training.init_run_config = _init_run_config
     estimator_training.should_run_distribute_coordinator = _should_run_distribute_coordinator
+    estimator_training.train_and_evaluate = _train_and_evaluate
+    estimator_training.estimator_train = _run_tasks
+    estimator_training.estimator_evaluate = _estimator_evaluate
     _fill_in(estimator_training)
     for name in ("session_support", "tpu_embedding", "tpu_embedding_gradient"):
         _fill_in(_TpuOnly(f"tensorflow.python.tpu.{name}"))

@@ -62,6 +62,10 @@ class BestCheckpointExporter(Exporter):
         self.best_model_dir = Path(best_model_dir)
         self.metric, self.mode, self.keep = metric, mode, keep
         self.assets = [Path(asset) for asset in assets]
+        self.read_patience()
+
+    def read_patience(self) -> None:
+        """Bring `evaluated_step` and `evaluations_without_improvement` up to what is on disk."""
         patience = _read(self.best_model_dir / PATIENCE_FILE) or {}
         self.evaluated_step: int | None = patience.get("evaluated_step")
         self.evaluations_without_improvement = patience.get("evaluations_without_improvement", 0)
@@ -168,13 +172,16 @@ def global_step_of(checkpoint: str) -> int:
     return int(tf.train.load_variable(checkpoint, tf.compat.v1.GraphKeys.GLOBAL_STEP))
 
 
-def find_checkpoint(model: str | Path, *, model_dir: Path, best_model_dir: Path) -> str:
+def find_checkpoint(
+    model: str | Path, *, model_dir: Path, best_model_dir: Path, option: str = "model"
+) -> str:
     """The path of a checkpoint, as TensorFlow names it, from what a user calls it.
 
     Args:
         model: `latest`, `best`, or the path of a checkpoint or of a folder with checkpoints.
         model_dir: where `latest` is looked for.
         best_model_dir: where `best` is looked for.
+        option: the one that says so, for the error.
 
     Raises:
         UserError: there is no such checkpoint.
@@ -183,15 +190,17 @@ def find_checkpoint(model: str | Path, *, model_dir: Path, best_model_dir: Path)
     if model == "best":
         record = read_best(best_model_dir)
         if record is None:
-            raise UserError(f"model: there is no best model in {best_model_dir} yet: train first")
+            raise UserError(
+                f"{option}: there is no best model in {best_model_dir} yet: train first"
+            )
         return _checkpoint_of(best_model_dir, record["step"])
     folder = str(model_dir) if model == "latest" else model
     checkpoint = tf.train.latest_checkpoint(folder) if os.path.isdir(folder) else folder
     if not checkpoint or not os.path.exists(f"{checkpoint}.index"):
         if model == "latest":
-            raise UserError(f"model: there is no checkpoint in {folder} yet: train first")
+            raise UserError(f"{option}: there is no checkpoint in {folder} yet: train first")
         raise UserError(
-            f"model: there is no checkpoint {model} (allowed: latest, best, or the path of a "
+            f"{option}: there is no checkpoint {model} (allowed: latest, best, or the path of a "
             "checkpoint)"
         )
     return checkpoint

@@ -15,6 +15,11 @@ from library.exporter import BestCheckpointExporter
 WARM_UP = 5
 """Steps that are not timed: the first ones allocate memory and fill the input's buffers."""
 
+EARLY_STOP_SECS = 5.0
+
+GET_NEXT = ("IteratorGetNext", "MultiDeviceIteratorGetNextFromShard")
+"""What takes the next batch, for one device and for several."""
+
 SessionRunHook = tf.compat.v1.train.SessionRunHook
 SessionRunArgs = tf.compat.v1.train.SessionRunArgs
 
@@ -37,7 +42,8 @@ class ProgressHook(SessionRunHook):
         batch_size: int,
         examples: int,
         offset: int,
-        summary_dir: str | Path,
+        summary_dir: str | Path | None,
+        shared: bool = False,
     ):
         """
         Args:
@@ -48,21 +54,24 @@ class ProgressHook(SessionRunHook):
             batch_size: examples a step.
             examples: examples an epoch.
             offset: how many more examples the run has seen than steps of this batch size have.
-            summary_dir: for `examples_per_sec`, `step_ms` and `input_wait_share`.
+            summary_dir: for `examples_per_sec`, `step_ms` and `input_wait_share`; None: for none.
+            shared: whether other processes take steps of the same run.
         """
         self.loss_name, self.checkpoints, self.every, self.steps = loss, checkpoints, every, steps
         self.batch_size, self.examples, self.offset = batch_size, examples, offset
-        self.summary_dir = str(summary_dir)
+        self.summary_dir, self.shared = summary_dir, shared
 
     def begin(self) -> None:
         graph = tf.compat.v1.get_default_graph()
         self.global_step = tf.compat.v1.train.get_global_step()
         self.line = {"loss": graph.get_tensor_by_name(f"{self.loss_name}:0")}
         # The clock is read where a step begins, and where its input is there.
-        inputs = [op for op in graph.get_operations() if op.type == "IteratorGetNext"]
+        inputs = [op for op in graph.get_operations() if op.type in GET_NEXT]
         begin = tf.timestamp()
         with tf.control_dependencies(inputs):
             self.each_step = {"waited": tf.timestamp() - begin}
+        if self.shared:
+            self.each_step |= {"step": self.global_step, **self.line}
 
     def after_create_session(self, session: Any, coord: Any) -> None:
         self.step = int(session.run(self.global_step))
@@ -74,15 +83,17 @@ class ProgressHook(SessionRunHook):
         return SessionRunArgs(self.each_step | self.line if due else self.each_step)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        self.step += 1
+        results, before = run_values.results, self.step
+        self.step = max(before, int(results["step"])) if self.shared else before + 1
         now = time.monotonic()
-        if self.step == self.warm_at:
-            self.warm_time = now
+        if self.warm_time is not None:
+            self.waited += max(0.0, float(results["waited"]))
+        elif self.step >= self.warm_at:
+            self.warm_at, self.warm_time = self.step, now
             self._count_from(now)
-        elif self.warm_time is not None:
-            self.waited += max(0.0, float(run_values.results["waited"]))
-        if "loss" in run_values.results:
-            print(self._line(float(run_values.results["loss"]), now), flush=True)
+        due = before // self.every < self.step // self.every or before < self.steps <= self.step
+        if due:
+            print(self._line(float(results["loss"]), now), flush=True)
 
     def _count_from(self, now: float) -> None:
         self.waited, self.last_step, self.last_time = 0.0, self.step, now
@@ -100,9 +111,10 @@ class ProgressHook(SessionRunHook):
             "step_ms": 1e3 * (seconds - self.waited) / steps,
             "input_wait_share": self.waited / seconds,
         }
-        writer = tf.compat.v1.summary.FileWriterCache.get(self.summary_dir)
-        values = [tf.compat.v1.Summary.Value(tag=k, simple_value=v) for k, v in rates.items()]
-        writer.add_summary(tf.compat.v1.Summary(value=values), self.step)
+        if self.summary_dir:
+            writer = tf.compat.v1.summary.FileWriterCache.get(str(self.summary_dir))
+            values = [tf.compat.v1.Summary.Value(tag=k, simple_value=v) for k, v in rates.items()]
+            writer.add_summary(tf.compat.v1.Summary(value=values), self.step)
         per_step = (now - self.warm_time) / (self.step - self.warm_at)
         left = round((self.steps - self.step) * per_step)
         self._count_from(now)
@@ -126,12 +138,14 @@ class GracefulStopHook(SessionRunHook):
 
     SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
-    def __init__(self, model_dir: str | Path, *, max_time: float | None = None):
+    def __init__(self, model_dir: str | Path, *, max_time: float | None = None, saves: bool = True):
         """
         Args:
             model_dir: where the checkpoint is saved.
             max_time: minutes from now; None: no limit.
+            saves: whether this process is the one that saves.
         """
+        self.saves = saves
         self.checkpoint = str(Path(model_dir) / "model.ckpt")
         self.deadline = math.inf if max_time is None else time.monotonic() + 60 * max_time
         self.asked = False
@@ -154,6 +168,8 @@ class GracefulStopHook(SessionRunHook):
         if self.due:
             session = run_context.session
             step = int(session.run(self.global_step))
+            if not self.saves:
+                raise KeyboardInterrupt(f"at step {step}; what the chief saved is whole")
             saver = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SAVERS)[0]
             saver.save(session, self.checkpoint, global_step=step)
             raise _saved_at(step)
@@ -212,16 +228,23 @@ class _Multiples(tf.compat.v1.train.SecondOrStepTimer):
 
 
 class EarlyStopHook(SessionRunHook):
-    """Ends training after so many evaluations in a row without a better one."""
+    """Ends training after so many evaluations in a row without a better one.
 
-    def __init__(self, exporter: BestCheckpointExporter, evaluations: int):
+    Another process may evaluate: what it writes down is looked at every EARLY_STOP_SECS.
+    """
+
+    def __init__(self, exporter: BestCheckpointExporter, evaluations: float):
         self.exporter, self.evaluations = exporter, evaluations
+        self.looked = time.monotonic()
 
     @property
     def due(self) -> bool:
         return self.exporter.evaluations_without_improvement >= self.evaluations
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
+        if time.monotonic() - self.looked > EARLY_STOP_SECS:
+            self.looked = time.monotonic()
+            self.exporter.read_patience()
         if self.due:
             run_context.request_stop()
 

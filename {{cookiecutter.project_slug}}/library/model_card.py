@@ -7,6 +7,7 @@ from typing import Any
 
 from library.errors import UserError
 from library.files import replacing
+from library.options import URL, Location
 
 FILE = "model.json"
 
@@ -22,7 +23,9 @@ class ModelCard:
     def of(cls, class_names: list[str], hyperparameters: Any) -> "ModelCard":
         """The card of a model, its hyperparameters a dataclass of options."""
         shaping = [f.name for f in dataclasses.fields(hyperparameters) if f.metadata["shaping"]]
-        return cls(class_names, {name: getattr(hyperparameters, name) for name in shaping})
+        return cls(
+            class_names, {name: _lasting(getattr(hyperparameters, name)) for name in shaping}
+        )
 
     @classmethod
     def load(cls, folder: str | Path) -> "ModelCard":
@@ -67,3 +70,8 @@ class ModelCard:
         ]
         if lines:
             raise UserError(*lines)
+
+
+def _lasting(value: Any) -> Any:
+    """A value as it is when the project was moved: of a path, its last part."""
+    return Path(value).name if isinstance(value, Location) and not URL.match(value) else value

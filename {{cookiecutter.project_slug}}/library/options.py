@@ -51,7 +51,8 @@ def option(
             one of these.
         help: its unit and its effect, as `--help` shows them.
         group: the heading under which `--help` lists it.
-        choices: the only values that are allowed, for a string; for a path, words that are none.
+        choices: the only values that are allowed, for a string; words beside paths or numbers,
+            for these.
         minimum, maximum: the allowed range of a number, both included.
         above: a bound that is itself not allowed.
         shaping: whether a model that was trained with another value cannot be used.
@@ -92,13 +93,16 @@ class Option:
     @property
     def limits(self) -> str:
         """Choices or range, in words."""
-        if self.rule["choices"]:
-            words = ", ".join(self.rule["choices"])
-            return f"{words} or a path" if self.kind is Path else f"one of {words}"
-        bounds = (("at least", "minimum"), ("above", "above"), ("at most", "maximum"))
-        return " and ".join(
-            f"{word} {self.rule[key]}" for word, key in bounds if math.isfinite(self.rule[key])
+        words = ", ".join(self.rule["choices"])
+        if words and self.kind is str:
+            return f"one of {words}"
+        if words and self.kind in PATHS:
+            return f"{words} or a path"
+        names = (("at least", "minimum"), ("above", "above"), ("at most", "maximum"))
+        bounds = " and ".join(
+            f"{name} {self.rule[key]}" for name, key in names if math.isfinite(self.rule[key])
         )
+        return f"{words} or {NOUNS[self.kind]} {bounds}" if words else bounds
 
     @property
     def help(self) -> str:
@@ -145,10 +149,10 @@ class Option:
             return BOOLEANS.get(text.lower())
         if self.kind in (str, *PATHS) and len(f".{text}.".splitlines()) > 1:
             return None
+        if self.kind is not str and text in self.rule["choices"]:
+            return self.kind(text) if self.kind in PATHS else text
         if self.kind in PATHS:
             path = os.path.expandvars(os.path.expanduser(text))
-            if text in self.rule["choices"]:
-                return self.kind(text)
             if not path.strip() or re.search(r"\$|\0", path):
                 return None
             if URL.match(path):

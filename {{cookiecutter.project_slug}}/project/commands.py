@@ -10,12 +10,14 @@ from library.files import check_folder, replacing
 from library.model_card import FILE as MODEL_FILE
 from library.predictions import Inputs, find_files, write_csv
 from project.input_fn import blank, evaluation_input, prediction_input, serving_input, standard
+from project.networks import prepared
 from project.sessions import card_of, estimator_of, told_in_a_line, trained_model
 from project.settings import Hyperparameters, Settings
 
 
 def evaluate(settings: Settings, hyperparameters: Hyperparameters, *, split: str) -> None:
     """Print the metrics of `model` on a data set, and write them to model_dir/evaluation."""
+    hyperparameters = prepared(settings, hyperparameters)
     checkpoint, model = trained_model(settings, hyperparameters)
     path: str = getattr(settings, f"{split}_data")
     classes = card_of(settings, f"{split}_data").classes
@@ -48,6 +50,7 @@ def predict(
     if os.path.isdir(output):
         raise UserError(f"--output: {output} is a folder, not a file")
     check_folder("--output", Path(output).absolute().parent)
+    hyperparameters = prepared(settings, hyperparameters)
     checkpoint, model = trained_model(settings, hyperparameters)
     contents = Inputs(
         find_files(inputs), lambda data: standard(data, hyperparameters), blank(hyperparameters)
@@ -67,6 +70,7 @@ def predict(
 def export(settings: Settings, hyperparameters: Hyperparameters, *, export_dir: str) -> None:
     """Write `model` as a SavedModel, in a folder of its own below `export_dir`."""
     check_folder("--export_dir", Path(export_dir).absolute())
+    hyperparameters = prepared(settings, hyperparameters)
     checkpoint, model = trained_model(settings, hyperparameters)
     path = estimator_of(settings, hyperparameters, model).export_saved_model(
         export_dir,

@@ -5,9 +5,11 @@ from typing import Any
 
 import tensorflow as tf
 
+from library import replicas
 from library.divergence import assert_finite
 from library.estimator import EstimatorSpec, ModeKeys
 from library.estimator import export as estimator_export
+from library.optimization import Adam, clip, in_parts, in_step, with_loss_scale
 from project.networks import logits_of
 
 
@@ -25,22 +27,22 @@ def model_fn(
         labels: int64 [batch], None for a prediction.
         mode: one of ModeKeys.
         params: the fields of Hyperparameters, and `class_names`, `random_seed`, `xla`; for
-            training also those that `learning_rate` needs.
+            training also `compute_dtype`, `sync_workers` (with parameter servers, the processes
+            that share a batch; else 0), `is_chief`, and what `learning_rate` needs.
 
     Returns:
         The EstimatorSpec for this mode. The predictions are, for each example, `class` (its name,
         string), `probability` (of that class, float32) and `probabilities` (float32 [classes]).
     """
-    class_names = params["class_names"]
-    with tf.xla.experimental.jit_scope(compile_ops=params["xla"]):
-        training = mode == ModeKeys.TRAIN
-        logits = logits_of(features, num_classes=len(class_names), training=training, params=params)
-    predicted = tf.argmax(logits, axis=-1)
+    if mode == ModeKeys.TRAIN:
+        return _training(features, labels, params)
 
+    logits = _logits(features, mode, params | {"compute_dtype": "float32"})
+    predicted = tf.argmax(logits, axis=-1)
     if mode == ModeKeys.PREDICT:
         probabilities = tf.nn.softmax(logits)
         predictions = {
-            "class": tf.gather(tf.constant(class_names), predicted),
+            "class": tf.gather(tf.constant(params["class_names"]), predicted),
             "probability": tf.reduce_max(probabilities, axis=-1),
             "probabilities": probabilities,
         }
@@ -51,34 +53,77 @@ def model_fn(
             mode, predictions=predictions, export_outputs={"serving_default": output}
         )
 
+    # The Estimator averages what it is given with metrics.mean: given the loss of every example,
+    # and not of every batch, that is the average over examples, the last partial batch included.
+    # It asks for a scalar, but lets a tensor of unknown shape pass.
     losses = _losses(logits, labels, params)
-    if mode == ModeKeys.EVAL:
-        # The Estimator averages what it is given with metrics.mean: given the loss of every
-        # example, and not of every batch, that is the average over examples, the last partial
-        # batch included. It asks for a scalar, but lets a tensor of unknown shape pass.
-        every_loss = tf.compat.v1.placeholder_with_default(losses, shape=None)
-        metrics = _metrics(logits, predicted, labels)
-        return EstimatorSpec(mode, loss=every_loss, eval_metric_ops=metrics)
+    every_loss = tf.compat.v1.placeholder_with_default(losses, shape=None)
+    return EstimatorSpec(mode, loss=every_loss, eval_metric_ops=_metrics(logits, predicted, labels))
 
-    loss = tf.reduce_mean(losses, name="batch_loss")  # `loss` is the name of its summary
-    accuracy = tf.reduce_mean(tf.cast(tf.equal(predicted, labels), tf.float32))
-    tf.compat.v1.summary.scalar("accuracy", accuracy)
-    step = tf.compat.v1.train.get_global_step()
+
+@tf.autograph.experimental.do_not_convert  # as a strategy would: nothing here branches on tensors
+def _training(
+    features: dict[str, tf.Tensor], labels: tf.Tensor, params: dict[str, Any]
+) -> EstimatorSpec:
+    """One step of the optimizer; `features` and `labels` are this replica's share of the batch."""
+    mode, step = ModeKeys.TRAIN, tf.compat.v1.train.get_global_step()
     rate = learning_rate(step, params)
-    tf.compat.v1.summary.scalar("learning_rate", rate)
-    optimizer = tf.compat.v1.train.AdamOptimizer(
+    optimizer = adam = Adam(
         rate,
         beta1=params["adam_beta1"],
         beta2=params["adam_beta2"],
         epsilon=params["adam_epsilon"],
     )
-    gradients, variables = zip(*optimizer.compute_gradients(loss), strict=True)
+    overflow_allowed = False
+    if params["compute_dtype"] == "float16":
+        optimizer, overflow_allowed = with_loss_scale(adam)
+
+    def outputs_of(features: dict[str, tf.Tensor], labels: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        logits = _logits(features, mode, params)
+        right = tf.equal(tf.argmax(logits, axis=-1), labels)
+        loss = tf.reduce_mean(_losses(logits, labels, params))
+        return loss, tf.reduce_mean(tf.cast(right, tf.float32))
+
+    def gradients_of(loss: tf.Tensor) -> list[tf.Tensor]:
+        pairs = [pair for pair in optimizer.compute_gradients(loss) if pair[0] is not None]
+        gradients, variables[:] = zip(*pairs, strict=True)
+        return gradients
+
+    variables: list[tf.Variable] = []
+    (loss, accuracy), gradients = in_parts(
+        outputs_of, gradients_of, (features, labels), parts=params["gradient_accumulation"]
+    )
+    assertion = assert_finite(loss, gradients, variables, overflow_allowed=overflow_allowed)
+    loss, accuracy = replicas.average([loss, accuracy])
+    loss = tf.identity(loss, name="batch_loss")  # `loss` is the name of its summary
+    tf.compat.v1.summary.scalar("accuracy", accuracy)
+    tf.compat.v1.summary.scalar("learning_rate", rate)
     updates = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)  # of batch norm
-    with tf.control_dependencies([*updates, assert_finite(loss, gradients, variables)]):
+    with tf.control_dependencies([*updates, assertion]):
         if params["clip_gradient_norm"] is not None:
-            gradients, _ = tf.clip_by_global_norm(gradients, params["clip_gradient_norm"])
-        train_op = optimizer.apply_gradients(zip(gradients, variables, strict=True), step)
+            gradients = clip(gradients, params["clip_gradient_norm"])
+        pairs = zip(gradients, variables, strict=True)
+        if params["sync_workers"] > 1:
+            optimizer = in_step(optimizer, params["sync_workers"])
+            hooks = [optimizer.make_session_run_hook(params["is_chief"])]
+            train_op = optimizer.apply_gradients(pairs, step)
+            return EstimatorSpec(mode, loss=loss, train_op=train_op, training_hooks=hooks)
+        # Not by the optimizer: a step that overflows in float16 is a step of the data all the same.
+        with tf.control_dependencies([optimizer.apply_gradients(pairs)]):
+            train_op = step.assign_add(1, read_value=False)
     return EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+
+def _logits(features: dict[str, tf.Tensor], mode: str, params: dict[str, Any]) -> tf.Tensor:
+    """float32 [batch, classes]; compiled when the option xla asks for it."""
+    # A prediction is what is exported, and that runs anywhere.
+    with tf.xla.experimental.jit_scope(compile_ops=params["xla"] and mode != ModeKeys.PREDICT):
+        return logits_of(
+            features,
+            num_classes=len(params["class_names"]),
+            training=mode == ModeKeys.TRAIN,
+            params=params,
+        )
 
 
 def learning_rate(step: tf.Tensor, params: dict[str, Any]) -> tf.Tensor:
@@ -116,7 +161,7 @@ def _losses(logits: tf.Tensor, labels: tf.Tensor, params: dict[str, Any]) -> tf.
     smoothing = params["xentropy_label_smoothing"]
     targets = tf.one_hot(labels, num_classes) * (1 - smoothing) + smoothing / num_classes
     xentropy = tf.nn.softmax_cross_entropy_with_logits(targets, logits)
-    kernels = [v for v in tf.compat.v1.trainable_variables() if v.op.name.endswith("kernel")]
+    kernels = [v for v in tf.compat.v1.trainable_variables() if v.name.endswith("kernel:0")]
     l2 = tf.add_n([tf.nn.l2_loss(kernel) for kernel in kernels])
     return xentropy + params["l2_regularization"] * l2
 

@@ -1,12 +1,37 @@
 """The networks: each a function from pictures to logits; add yours to NETWORKS and to settings."""
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
 
-from library import images
+from library import pretrained
+from library.errors import UserError
+from library.images import normalize
 from library.layers import batch_norm, conv, dense, dropout
+from library.resnet import resnet_features
+from project.settings import Hyperparameters, Settings
+
+
+def prepared(settings: Settings, hyperparameters: Hyperparameters) -> Hyperparameters:
+    """Fetch what the network needs, and take its `image_size` from there where it is null.
+
+    Raises:
+        UserError: it cannot be had, or does not fit.
+    """
+    if hyperparameters.network != "hub":
+        return hyperparameters
+    if settings.mixed_precision:
+        raise UserError("mixed_precision: a module computes in the type that it was saved in")
+    module = hyperparameters.hub_module
+    height, width = pretrained.input_of(module).size
+    size = hyperparameters.image_size or height
+    if size is None:
+        raise UserError(f"image_size: null: {module} takes any size: choose one")
+    if (height or size, width or size) != (size, size):
+        raise UserError(f"image_size: {size}, but {module} takes {height} x {width}")
+    return dataclasses.replace(hyperparameters, image_size=size)
 
 
 def logits_of(
@@ -21,37 +46,24 @@ def logits_of(
     Args:
         features: `image`, [batch, image_size, image_size, 3] in [0, 255], float32 or uint8.
         num_classes: length of the last axis of the result.
-        training: whether the network is trained.
+        training: whether the network is trained: dropout is on, and batch norm takes its
+            statistics from the batch.
         params: those of the model.
 
     Returns:
         float32 [batch, num_classes], logits.
     """
-    return NETWORKS[params["network"]](
-        images.normalize(features["image"]),
-        num_classes=num_classes,
-        training=training,
-        dropout_rate=params["dropout_rate"],
-        seed=params["random_seed"],
-    )
+    network = NETWORKS[params["network"]]
+    logits = network(features["image"], num_classes=num_classes, training=training, params=params)
+    return tf.cast(logits, tf.float32)
 
 
 def cnn(
-    images: tf.Tensor, *, num_classes: int, training: bool, dropout_rate: float, seed: int
+    images: tf.Tensor, *, num_classes: int, training: bool, params: Mapping[str, Any]
 ) -> tf.Tensor:
-    """A small convolutional network: four blocks of convolution, batch norm, ReLU and pooling.
-
-    Args:
-        images: float32 [batch, height, width, 3] in [-1, 1].
-        num_classes: length of the last axis of the result.
-        training: whether dropout is on, and batch norm takes its statistics from the batch.
-        dropout_rate: share of the features that are dropped before the last layer.
-        seed: fixes initial weights and dropout.
-
-    Returns:
-        float32 [batch, num_classes], logits.
-    """
-    x = images
+    """A small convolutional network: four blocks of convolution, batch norm, ReLU and pooling."""
+    seed = params["random_seed"]
+    x = tf.cast(normalize(images), params["compute_dtype"])
     for block, filters in enumerate((32, 64, 128, 256)):
         with tf.compat.v1.variable_scope(f"block{block}"):
             x = conv(x, filters, seed=seed)
@@ -59,10 +71,41 @@ def cnn(
             x = tf.nn.relu(x)
             x = tf.nn.max_pool2d(x, ksize=2, strides=2, padding="SAME")
     x = tf.reduce_mean(x, axis=[1, 2])
+    return classify(x, num_classes=num_classes, training=training, params=params)
+
+
+def resnet(
+    images: tf.Tensor, *, num_classes: int, training: bool, params: Mapping[str, Any]
+) -> tf.Tensor:
+    """A residual network of `resnet_layers`, from scratch."""
+    seed, layers = params["random_seed"], params["resnet_layers"]
+    x = tf.cast(normalize(images), params["compute_dtype"])
+    x = resnet_features(x, layers, training=training, seed=seed)
+    return classify(x, num_classes=num_classes, training=training, params=params)
+
+
+def hub(
+    images: tf.Tensor, *, num_classes: int, training: bool, params: Mapping[str, Any]
+) -> tf.Tensor:
+    """A pretrained network and a new last layer; the pretrained part learns with `fine_tuning`."""
+    x = pretrained.features(
+        images,
+        params["hub_module"],
+        input_range=params["hub_input_range"],
+        training=training and params["fine_tuning"],
+        rate_factor=params["fine_tuning_rate_factor"],
+    )
+    return classify(x, num_classes=num_classes, training=training, params=params)
+
+
+def classify(
+    x: tf.Tensor, *, num_classes: int, training: bool, params: Mapping[str, Any]
+) -> tf.Tensor:
+    """The last layer, behind dropout: [batch, features] -> [batch, num_classes], logits."""
     if training:
-        x = dropout(x, dropout_rate, seed=seed)
+        x = dropout(x, params["dropout_rate"], seed=params["random_seed"])
     with tf.compat.v1.variable_scope("logits"):
-        return dense(x, num_classes, seed=seed)
+        return dense(x, num_classes, seed=params["random_seed"])
 
 
-NETWORKS: dict[str, Callable[..., tf.Tensor]] = {"cnn": cnn}
+NETWORKS: dict[str, Callable[..., tf.Tensor]] = {"cnn": cnn, "resnet": resnet, "hub": hub}

@@ -16,6 +16,7 @@ from library.profiling import Speed, Stored
 from library.shards import open_data
 from library.tfrecord import Card
 from project.input_fn import num_train_examples, train_input, train_pipeline
+from project.networks import prepared
 from project.sessions import estimator_of, told_in_a_line, training_data, without_missing_device
 from project.settings import Hyperparameters, Settings
 
@@ -39,6 +40,7 @@ def profile(
         `bottleneck`, as `library.profiling.bottleneck` names it; `times`, how many times as long as
         the rest it takes; `gains`, a factor for each change that was measured.
     """
+    hyperparameters = prepared(settings, hyperparameters)
     card = training_data(settings)
     settings = without_missing_device(settings)
     speed_of = functools.partial(_speed_of_steps, card=card, seconds=seconds)

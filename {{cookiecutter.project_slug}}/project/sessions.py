@@ -9,13 +9,16 @@ from typing import Any
 
 import tensorflow as tf
 
+from library.cluster import Cluster
 from library.divergence import read_divergence
 from library.errors import RunError, UserError
 from library.estimator import Estimator, RunConfig
 from library.exporter import find_checkpoint
 from library.model_card import ModelCard
 from library.options import URL
+from library.parallel import Parallel
 from library.tfrecord import Card, verify
+from library.warm_start import WarmStart
 from project.model_fn import model_fn
 from project.settings import Hyperparameters, Settings
 
@@ -119,20 +122,50 @@ def estimator_of(
     settings: Settings,
     hyperparameters: Hyperparameters,
     model: ModelCard,
+    *,
+    parallel: Parallel | None = None,
+    warm_start: WarmStart | None = None,
     **schedule: int,
 ) -> Estimator:
+    """The Estimator of a run.
+
+    Args:
+        settings, hyperparameters: of the run.
+        model: its card.
+        parallel: for a training that is divided.
+        warm_start: for a training that begins with another one's variables.
+        schedule: for a training, what `project.model_fn.learning_rate` needs.
+    """
+    # CheckpointHook saves; this is for workers that would do it by the clock, each at another step.
+    steps = {"save_checkpoints_steps": 1000} if parallel and parallel.all_reduce else {}
     config = RunConfig(
         model_dir=str(settings.model_dir),
         tf_random_seed=settings.random_seed,
         keep_checkpoint_max=settings.keep_checkpoint_max,
         save_summary_steps=settings.save_summary_steps,
         log_step_count_steps=None,  # ProgressHook tells more
+        train_distribute=parallel and parallel.strategy,
+        session_config=parallel and parallel.session_config,
+        **steps,
     )
+    cluster = parallel.cluster if parallel else Cluster()
+    in_step = cluster.has_servers and parallel.sync
     params = {
         **dataclasses.asdict(hyperparameters),
         "class_names": model.class_names,
         "random_seed": settings.random_seed,
         "xla": settings.xla,
+        "compute_dtype": _compute_dtype(settings),
+        "sync_workers": cluster.num_workers if in_step else 0,
+        "is_chief": cluster.is_chief,
         **schedule,
     }
-    return Estimator(model_fn, config=config, params=params)
+    return Estimator(
+        model_fn, config=config, params=params, warm_start_from=warm_start and warm_start.settings
+    )
+
+
+def _compute_dtype(settings: Settings) -> str:
+    if not settings.mixed_precision:
+        return "float32"
+    return "float16" if tf.config.list_physical_devices("GPU") else "bfloat16"

@@ -79,6 +79,11 @@ class Settings:
         maximum=2**31 - 1,
     )
 
+    warm_start_from: Path | None = option(
+        None,
+        "checkpoint, or folder of one, whose variables of the same name and shape a new run takes",
+        group=TRAINING,
+    )
     overfit: int | None = option(
         None,
         "only see whether the model can learn so many fixed examples by heart; nothing is kept",
@@ -98,7 +103,22 @@ class Settings:
         minimum=1,
     )
 
-    xla: bool = option(False, "compile the network with XLA", group=SPEED)
+    devices: int = option(
+        1,
+        "GPUs of this machine that share each batch; without one, parts of the CPU, to try it out",
+        group=SPEED,
+        choices=("all",),
+        minimum=1,
+    )
+    sync_replicas: bool = option(
+        False,
+        "with parameter servers, workers share each batch, and wait for each other",
+        group=SPEED,
+    )
+    xla: bool = option(False, "compile the network with XLA, but for the export", group=SPEED)
+    mixed_precision: bool = option(
+        False, "train in float16 on a GPU, in bfloat16 on a CPU; variables in float32", group=SPEED
+    )
     num_parallel_calls: int = option(
         -1, "pictures decoded at the same time; -1: as many as pays", group=SPEED, minimum=-1
     )
@@ -145,9 +165,37 @@ class Settings:
 class Hyperparameters:
     """What the model is, and how it learns: hyperparameters.yaml."""
 
-    network: str = option("cnn", "the network", group=NETWORK, choices=("cnn",), shaping=True)
-    image_size: int = option(
-        64, "edge of its input, in pixels", group=NETWORK, minimum=16, shaping=True
+    network: str = option(
+        "cnn", "the network", group=NETWORK, choices=("cnn", "resnet", "hub"), shaping=True
+    )
+    resnet_layers: str = option(
+        "18", "layers of a resnet", group=NETWORK, choices=("18", "34", "50"), shaping=True
+    )
+    hub_module: Location | None = option(
+        None,
+        "SavedModel of network hub: a folder, or the URL of a module of TensorFlow Hub",
+        group=NETWORK,
+        shaping=True,
+    )
+    hub_input_range: str = option(
+        "0..1",
+        "pixels that it takes, unless it takes uint8",
+        group=NETWORK,
+        choices=("0..1", "-1..1", "0..255"),
+        shaping=True,
+    )
+    fine_tuning: bool = option(
+        False, "train the module too, and not only the last layer behind it", group=NETWORK
+    )
+    fine_tuning_rate_factor: float = option(
+        0.1, "the module's learning rate, as a share of learning_rate", group=NETWORK, above=0
+    )
+    image_size: int | None = option(
+        64,
+        "edge of its input, in pixels; null: as hub_module says",
+        group=NETWORK,
+        minimum=16,
+        shaping=True,
     )
     input_dtype: str = option(
         "float32",
@@ -182,6 +230,12 @@ class Hyperparameters:
     decay_rate: float = option(
         0.5, "factor of each step or exponential decay", group=OPTIMIZATION, above=0, maximum=1
     )
+    gradient_accumulation: int = option(
+        1,
+        "parts of a batch, worked on in turn where all of it does not fit in memory",
+        group=OPTIMIZATION,
+        minimum=1,
+    )
     clip_gradient_norm: float | None = option(
         None, "gradients are scaled down to this global norm", group=OPTIMIZATION, above=0
     )
@@ -213,3 +267,9 @@ class Hyperparameters:
         maximum=1,
     )
     random_flip: bool = option(True, "mirror every other training picture", group=AUGMENTATION)
+
+    def __post_init__(self) -> None:
+        if self.network == "hub" and self.hub_module is None:
+            raise UserError("hub_module: null: network hub needs a module")
+        if self.network != "hub" and self.image_size is None:
+            raise UserError(f"image_size: null: network {self.network} takes any size: choose one")

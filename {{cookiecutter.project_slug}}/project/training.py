@@ -13,8 +13,8 @@ import tensorflow as tf
 
 from library import run_record
 from library.errors import RunError, UserError
-from library.estimator import EvalSpec, RunConfig, TrainSpec, train_and_evaluate
-from library.exporter import BestCheckpointExporter, global_step_of, read_best
+from library.estimator import EvalSpec, ModeKeys, TrainSpec, train_and_evaluate
+from library.exporter import BestCheckpointExporter, find_checkpoint, global_step_of, read_best
 from library.files import check_folder, remove_leftovers, replacing
 from library.hooks import (
     CheckpointHook,
@@ -25,6 +25,9 @@ from library.hooks import (
 )
 from library.model_card import FILE as MODEL_FILE
 from library.model_card import ModelCard
+from library.parallel import Parallel
+from library.tasks import WatchHook, evaluate_checkpoints, serve
+from library.warm_start import WarmStart
 from project.input_fn import (
     evaluation_input,
     keys_of_batch,
@@ -33,6 +36,8 @@ from project.input_fn import (
     train_input,
     train_pipeline,
 )
+from project.model_fn import model_fn
+from project.networks import prepared
 from project.sessions import (
     DivergedError,
     estimator_of,
@@ -66,7 +71,24 @@ class Plan:
 
 
 def train(settings: Settings, hyperparameters: Hyperparameters) -> None:
-    """Train for `train_epochs` in all, evaluate every `epochs_between_evals`, keep the best."""
+    """Train for `train_epochs` in all, evaluate every `epochs_between_evals`, keep the best.
+
+    With TF_CONFIG, this process does its part of that.
+    """
+    parallel = Parallel.of(settings.devices, sync_replicas=settings.sync_replicas)
+    cluster = parallel.cluster
+    if cluster.job == "ps":
+        serve(cluster)
+        return
+    if parallel.all_reduce:
+        _check_all_reduce(settings, hyperparameters)
+    hyperparameters = prepared(settings, hyperparameters)
+    parts = parallel.batch_parts * hyperparameters.gradient_accumulation
+    if settings.train_batch_size % parts:
+        raise UserError(
+            f"train_batch_size: {settings.train_batch_size} cannot be divided by {parts}, which is "
+            "devices x gradient_accumulation x workers that share a batch"
+        )
     card = training_data(settings)
     model = ModelCard.of(card.classes, hyperparameters)
     if settings.overfit:
@@ -90,44 +112,118 @@ def train(settings: Settings, hyperparameters: Hyperparameters) -> None:
     with told_in_a_line(settings, settings.train_data):
         # Opened, or brought to a cache, before anything is written.
         train_pipeline(settings, hyperparameters, 0)
-    for change in _record_start(settings, hyperparameters, plan):
-        print(f"changed since the last start: {change}")
-    model.save(settings.model_dir)
-    for folder in (settings.model_dir, settings.best_model_dir):
-        remove_leftovers(folder)
+    warm_start = _warm_start(settings, hyperparameters, model, plan)
+    if cluster.is_chief:
+        for change in _record_start(settings, hyperparameters, plan):
+            print(f"changed since the last start: {change}")
+        model.save(settings.model_dir)
+        remove_leftovers(settings.model_dir)
+        if warm_start:
+            warm_start.save(settings.model_dir)
+    if cluster.is_evaluator or not cluster.addresses:
+        remove_leftovers(settings.best_model_dir)
 
-    gpus = len(tf.config.list_physical_devices("GPU"))
-    if gpus and settings.deterministic:
+    if settings.deterministic and tf.config.list_physical_devices("GPU"):
         tf.config.experimental.enable_op_determinism()
     settings = without_missing_device(settings)
-    print(
-        f"training from step {step} to {steps} on {f'{gpus} GPU' if gpus else 'the CPU'}: "
-        f"{plan.epoch_examples} examples an epoch"
-    )
+    if parallel.strategy and settings.prefetch_to_device:
+        print("prefetch_to_device: left out: with several devices, each has its own prefetch")
+        settings = dataclasses.replace(settings, prefetch_to_device=None)
+    for line in _description(settings, plan, parallel):
+        print(line)
     schedule = {
         "train_batch_size": settings.train_batch_size,
         "num_examples": plan.epoch_examples,
         "examples_offset": plan.examples - step * settings.train_batch_size,
     }
-    estimator = estimator_of(settings, hyperparameters, model, **schedule)
+    estimator = estimator_of(
+        settings, hyperparameters, model, parallel=parallel, warm_start=warm_start, **schedule
+    )
     train_spec, eval_spec = _specs(
-        settings, hyperparameters, plan, estimator.config, exporter, early_stop
+        settings, hyperparameters, plan, parallel, exporter=exporter, early_stop=early_stop
     )
     with (
         _divergence_on_file(settings, plan),
         told_in_a_line(settings, settings.train_data, settings.validation_data),
     ):
-        if not evaluated:  # the last start ended between this checkpoint and its evaluation
-            metrics = estimator.evaluate(eval_spec.input_fn, checkpoint_path=plan.checkpoint)
-            exporter.export(estimator, "", plan.checkpoint, metrics, is_the_final_export=False)
-        if step < steps and not early_stop.due:
-            train_and_evaluate(estimator, train_spec, eval_spec)
+        if cluster.is_evaluator:
+            evaluate_checkpoints(estimator, eval_spec, steps=steps, early_stop=early_stop)
+        else:
+            if not evaluated and not cluster.addresses:
+                # The last start ended between this checkpoint and its evaluation.
+                metrics = estimator.evaluate(eval_spec.input_fn, checkpoint_path=plan.checkpoint)
+                exporter.export(estimator, "", plan.checkpoint, metrics, is_the_final_export=False)
+            if step < steps and not early_stop.due:
+                train_and_evaluate(estimator, train_spec, eval_spec)
+    if cluster.addresses and not cluster.is_evaluator:
+        print(f"done: {cluster.name}")
+        return
     if early_stop.due:
         print(f"stopped early: {settings.early_stopping_evals} evaluations without a better loss")
     best = read_best(settings.best_model_dir)
     if best:
         where = f"step {best['step']}, in {settings.best_model_dir}"
         print(f"best model: {best['metric']} {best['value']:.4f} at {where}")
+
+
+def _check_all_reduce(settings: Settings, hyperparameters: Hyperparameters) -> None:
+    """Refuse what workers that average their gradients cannot do."""
+    for name in ("early_stopping_evals", "max_time"):
+        if getattr(settings, name) is not None:
+            raise UserError(
+                f"{name}: workers without parameter servers would have to stop at the same step: "
+                "leave it out"
+            )
+    if hyperparameters.network == "hub":
+        raise UserError(
+            "network: hub: the averages of a module's batch norm are not saved by workers without "
+            "parameter servers: have these"
+        )
+
+
+def _description(settings: Settings, plan: Plan, parallel: Parallel) -> Iterator[str]:
+    """What is about to happen, and where."""
+    devices, cluster = parallel.devices, parallel.cluster
+    where = devices[0] if len(devices) == 1 else f"{len(devices)} devices, {', '.join(devices)}"
+    where = "the CPU" if where == "/cpu:0" else where
+    yield (
+        f"training from step {plan.step} to {plan.steps} on {where}: "
+        f"{plan.epoch_examples} examples an epoch"
+    )
+    if parallel.batch_parts > 1:
+        batch_size = settings.train_batch_size
+        yield f"each step: {batch_size} examples, {batch_size // parallel.batch_parts} a device"
+    if cluster.addresses:
+        jobs = ", ".join(f"{len(tasks)} {job}" for job, tasks in cluster.addresses.items())
+        yield f"{cluster.name} of a cluster of {jobs}"
+
+
+def _warm_start(
+    settings: Settings, hyperparameters: Hyperparameters, model: ModelCard, plan: Plan
+) -> WarmStart | None:
+    """What a new run takes of another one; told, too."""
+    if not settings.warm_start_from:
+        return None
+    if plan.checkpoint:
+        print(f"warm_start_from: left out: the run goes on from {plan.checkpoint}")
+        return None
+    checkpoint = find_checkpoint(
+        settings.warm_start_from,
+        model_dir=settings.model_dir,
+        best_model_dir=settings.best_model_dir,
+        option="warm_start_from",
+    )
+
+    def build() -> None:
+        dataset = evaluation_input(settings.validation_data, settings, hyperparameters)
+        features, labels = tf.compat.v1.data.make_one_shot_iterator(dataset).get_next()
+        model_fn(features, labels, ModeKeys.EVAL, estimator.params)
+
+    estimator = estimator_of(settings, hyperparameters, model)
+    warm_start = WarmStart.of(checkpoint, build)
+    for line in warm_start.lines:
+        print(line)
+    return warm_start
 
 
 def _plan(settings: Settings, model: ModelCard, epoch_examples: int) -> Plan:
@@ -150,13 +246,15 @@ def _specs(
     settings: Settings,
     hyperparameters: Hyperparameters,
     plan: Plan,
-    config: RunConfig,
+    parallel: Parallel,
+    *,
     exporter: BestCheckpointExporter,
     early_stop: EarlyStopHook,
 ) -> tuple[TrainSpec, EvalSpec]:
     """What is trained on and evaluated, and what happens beside the steps."""
+    cluster = parallel.cluster
     save = CheckpointHook(settings.model_dir, plan.steps_between_evals)
-    stop = GracefulStopHook(settings.model_dir, max_time=settings.max_time)
+    stop = GracefulStopHook(settings.model_dir, max_time=settings.max_time, saves=cluster.is_chief)
     progress = ProgressHook(
         "batch_loss",
         save,
@@ -165,16 +263,28 @@ def _specs(
         batch_size=settings.train_batch_size,
         examples=plan.epoch_examples,
         offset=plan.examples - plan.step * settings.train_batch_size,
-        summary_dir=settings.model_dir,
+        summary_dir=settings.model_dir if cluster.is_chief else None,
+        shared=cluster.has_servers,
     )
-    workers = {
-        "num_workers": config.num_worker_replicas or 1,
-        "worker": config.global_id_in_cluster or 0,
+    watch = WatchHook(
+        cluster.needed,
+        f"start all tasks again, and they go on from the last checkpoint, in {settings.model_dir}",
+    )
+    share = {
+        "num_workers": cluster.num_workers,
+        "worker": cluster.worker,
+        "batch_parts": parallel.batch_parts,
     }
     train_spec = TrainSpec(
-        lambda: train_input(settings, hyperparameters, plan.examples, **workers),
+        lambda: train_input(settings, hyperparameters, plan.examples, **share),
         max_steps=plan.steps,
-        hooks=[progress, *[save] * config.is_chief, stop, early_stop],
+        hooks=[
+            *[watch] * bool(cluster.needed),
+            progress,
+            *[save] * cluster.is_chief,
+            stop,
+            early_stop,
+        ],
     )
     eval_spec = EvalSpec(
         lambda: evaluation_input(settings.validation_data, settings, hyperparameters),

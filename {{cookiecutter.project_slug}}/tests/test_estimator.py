@@ -123,13 +123,36 @@ def test_tf_config_alone_does_not_disturb_a_strategy(monkeypatch):
     assert (config.task_type, config.is_chief, config.master) == ("worker", True, "")
 
 
-@pytest.mark.skipif(hasattr(tf, "estimator"), reason="TensorFlow's own does more here")
-def test_a_strategy_across_machines_is_refused_in_words(monkeypatch):
-    cluster = {"worker": ["b:1", "b:2"]}
+@pytest.fixture
+def config_of_a_worker(monkeypatch):
+    """Makes the RunConfig of a worker in a cluster that has an evaluator."""
+    cluster = {"worker": ["b:1", "b:2"], "evaluator": ["e:1"]}
     task = {"type": "worker", "index": 0}
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": task}))
-    with pytest.raises(ValueError, match="across machines is not supported"):
-        estimator.RunConfig(train_distribute=tf.distribute.MirroredStrategy(["/cpu:0"]))
+    return estimator.RunConfig
+
+
+def test_a_strategy_across_machines_is_for_the_coordinator(config_of_a_worker, monkeypatch):
+    strategy = tf.distribute.MirroredStrategy(["/cpu:0"])
+    config = config_of_a_worker(train_distribute=strategy)
+    assert config._distribute_coordinator_mode == "independent_worker"
+    assert set(config.cluster_spec.jobs) == {"worker", "evaluator"}
+    remote = DistributeConfig(strategy, remote_cluster={"worker": ["b:1"]})
+    with pytest.raises(ValueError, match="`experimental_distribute.remote_cluster`"):
+        config_of_a_worker(experimental_distribute=remote)
+    monkeypatch.delenv("TF_CONFIG")
+    config = estimator.RunConfig(experimental_distribute=remote)
+    assert config._distribute_coordinator_mode == "standalone_client"
+
+
+def test_what_cannot_be_done_across_machines_is_refused_in_words(config_of_a_worker, tmp_path):
+    strategy = tf.distribute.MirroredStrategy(["/cpu:0"])
+    config = config_of_a_worker(train_distribute=strategy, eval_distribute=strategy)
+    model = estimator.Estimator(linear_model, str(tmp_path), config)
+    with pytest.raises(ValueError, match="`train_and_evaluate`"):
+        model.train(linear_input, steps=1)
+    with pytest.raises(ValueError, match="evaluat"):
+        model.evaluate(linear_input, steps=1)
 
 
 def test_its_own_deprecation_is_not_shown_and_warnings_that_matter_are():

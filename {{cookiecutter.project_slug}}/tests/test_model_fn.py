@@ -21,7 +21,8 @@ LABELS = np.arange(21) % 7
 
 def params(**changes) -> dict:
     hyperparameters = dataclasses.asdict(Hyperparameters(image_size=16))
-    ours = {"class_names": NAMES, "random_seed": 0, "xla": False}
+    ours = {"class_names": NAMES, "random_seed": 0, "xla": False, "compute_dtype": "float32"}
+    ours |= {"sync_workers": 0, "is_chief": True}
     ours |= {"train_batch_size": 7, "num_examples": 21, "examples_offset": 0}
     return {**hyperparameters, **ours, **changes}
 
@@ -195,15 +196,15 @@ def test_the_same_settings_give_the_same_weights():
     assert all((a == b).all() for a, b in zip(train_values(), train_values(), strict=True))
 
 
-def test_xla_marks_the_network_for_compilation():
-    def marked(xla: bool) -> int:
+def test_xla_marks_the_network_for_compilation_but_not_the_export():
+    def marked(xla: bool, mode: str) -> int:
         with tf.Graph().as_default() as graph:
-            model_fn({"image": tf.constant(IMAGES)}, None, ModeKeys.PREDICT, params(xla=xla))
-            return sum(
-                "_XlaCompile" in op.node_def.attr
-                for op in graph.get_operations()
-                if op.node_def.attr["_XlaCompile"].b
-            )
+            tf.compat.v1.train.create_global_step()
+            model_fn({"image": tf.constant(IMAGES)}, tf.constant(LABELS), mode, params(xla=xla))
+            attributes = (op.node_def.attr for op in graph.get_operations())
+            return sum("_XlaCompile" in each and each["_XlaCompile"].b for each in attributes)
 
-    assert marked(False) == 0
-    assert marked(True) > 20
+    for mode in (ModeKeys.TRAIN, ModeKeys.EVAL):
+        assert marked(False, mode) == 0
+        assert marked(True, mode) > 20
+    assert marked(True, ModeKeys.PREDICT) == 0

@@ -43,6 +43,7 @@ def train_input(
     *,
     num_workers: int = 1,
     worker: int = 0,
+    batch_parts: int = 1,
 ) -> tf.data.Dataset:
     """Random windows of all training recordings, in a new order each epoch, without end.
 
@@ -55,12 +56,18 @@ def train_input(
         start: number of examples that the run has behind it.
         num_workers: the processes that train together: each reads its share of the samples.
         worker: the number of this process among them.
+        batch_parts: into which a batch is cut for devices or workers: one of them is made.
 
     Returns:
         Batches of ({"windows": float32 [batch, samples] in [-1, 1)}, int64 [batch]).
     """
     return train_pipeline(
-        settings, hyperparameters, start, num_workers=num_workers, worker=worker
+        settings,
+        hyperparameters,
+        start,
+        num_workers=num_workers,
+        worker=worker,
+        batch_parts=batch_parts,
     ).dataset()
 
 
@@ -71,6 +78,7 @@ def train_pipeline(
     *,
     num_workers: int = 1,
     worker: int = 0,
+    batch_parts: int = 1,
 ) -> Pipeline:
     """The stages of `train_input`."""
     archive = open_archive(settings.train_data, hyperparameters)
@@ -88,7 +96,7 @@ def train_pipeline(
     return Pipeline(
         records=samples.apply(windows),
         maps={"decode": decode},
-        batch_size=settings.train_batch_size,
+        batch_size=settings.train_batch_size // batch_parts,
         num_parallel_calls=settings.num_parallel_calls,
         prefetch_size=settings.prefetch_size,
         deterministic=settings.deterministic,

@@ -7,6 +7,13 @@ import tensorflow as tf
 
 from library.audio import log_mel
 from library.layers import batch_norm, conv, dense, dropout
+from library.resnet import resnet_features
+from project.settings import Hyperparameters, Settings
+
+
+def prepared(settings: Settings, hyperparameters: Hyperparameters) -> Hyperparameters:
+    """Before anything is written: the place for what a network of yours needs to have fetched."""
+    return hyperparameters
 
 
 def logits_of(
@@ -31,13 +38,11 @@ def logits_of(
     """
     names = ("sample_rate", "frame_secs", "hop_secs", "mel_bands", "min_hz", "max_hz")
     spectrogram = log_mel(features["windows"], **{name: params[name] for name in names})
-    logits = NETWORKS[params["network"]](
-        normalize(spectrogram),
-        num_classes=num_classes,
-        training=training,
-        dropout_rate=params["dropout_rate"],
-        seed=params["random_seed"],
+    network = NETWORKS[params["network"]]
+    logits = network(
+        normalize(spectrogram), num_classes=num_classes, training=training, params=params
     )
+    logits = tf.cast(logits, tf.float32)
     if "recording" not in features:
         return logits
     return tf.math.log(tf.math.segment_mean(tf.nn.softmax(logits), features["recording"]) + 1e-12)
@@ -50,7 +55,7 @@ def normalize(spectrogram: tf.Tensor) -> tf.Tensor:
 
 
 def cnn(
-    spectrogram: tf.Tensor, *, num_classes: int, training: bool, dropout_rate: float, seed: int
+    spectrogram: tf.Tensor, *, num_classes: int, training: bool, params: Mapping[str, Any]
 ) -> tf.Tensor:
     """A small convolutional network: four blocks of convolution, batch norm, ReLU and pooling.
 
@@ -58,13 +63,13 @@ def cnn(
         spectrogram: float32 [batch, frames, bands].
         num_classes: length of the last axis of the result.
         training: whether dropout is on, and batch norm takes its statistics from the batch.
-        dropout_rate: share of the features that are dropped before the last layer.
-        seed: fixes initial weights and dropout.
+        params: those of the model.
 
     Returns:
-        float32 [batch, num_classes], logits.
+        [batch, num_classes], logits.
     """
-    x = spectrogram[..., tf.newaxis]
+    seed = params["random_seed"]
+    x = tf.cast(spectrogram[..., tf.newaxis], params["compute_dtype"])
     for block, filters in enumerate((16, 32, 64, 128)):
         with tf.compat.v1.variable_scope(f"block{block}"):
             x = conv(x, filters, seed=seed)
@@ -72,10 +77,27 @@ def cnn(
             x = tf.nn.relu(x)
             x = tf.nn.max_pool2d(x, ksize=2, strides=2, padding="SAME")
     x = tf.reduce_mean(x, axis=[1, 2])
+    return classify(x, num_classes=num_classes, training=training, params=params)
+
+
+def resnet(
+    spectrogram: tf.Tensor, *, num_classes: int, training: bool, params: Mapping[str, Any]
+) -> tf.Tensor:
+    """A residual network of `resnet_layers`; arguments and result as those of `cnn`."""
+    x = tf.cast(spectrogram[..., tf.newaxis], params["compute_dtype"])
+    seed, layers = params["random_seed"], params["resnet_layers"]
+    x = resnet_features(x, layers, training=training, seed=seed)
+    return classify(x, num_classes=num_classes, training=training, params=params)
+
+
+def classify(
+    x: tf.Tensor, *, num_classes: int, training: bool, params: Mapping[str, Any]
+) -> tf.Tensor:
+    """The last layer, behind dropout: [batch, features] -> [batch, num_classes], logits."""
     if training:
-        x = dropout(x, dropout_rate, seed=seed)
+        x = dropout(x, params["dropout_rate"], seed=params["random_seed"])
     with tf.compat.v1.variable_scope("logits"):
-        return dense(x, num_classes, seed=seed)
+        return dense(x, num_classes, seed=params["random_seed"])
 
 
-NETWORKS: dict[str, Callable[..., tf.Tensor]] = {"cnn": cnn}
+NETWORKS: dict[str, Callable[..., tf.Tensor]] = {"cnn": cnn, "resnet": resnet}

@@ -58,6 +58,11 @@ class Settings:
         maximum=2**31 - 1,
     )
 
+    warm_start_from: Path | None = option(
+        None,
+        "checkpoint, or folder of one, whose variables of the same name and shape a new run takes",
+        group=TRAINING,
+    )
     overfit: int | None = option(
         None,
         "only see whether the model can learn so many fixed examples by heart; nothing is kept",
@@ -77,7 +82,22 @@ class Settings:
         minimum=1,
     )
 
-    xla: bool = option(False, "compile the network with XLA", group=SPEED)
+    devices: int = option(
+        1,
+        "GPUs of this machine that share each batch; without one, parts of the CPU, to try it out",
+        group=SPEED,
+        choices=("all",),
+        minimum=1,
+    )
+    sync_replicas: bool = option(
+        False,
+        "with parameter servers, workers share each batch, and wait for each other",
+        group=SPEED,
+    )
+    xla: bool = option(False, "compile the network with XLA, but for the export", group=SPEED)
+    mixed_precision: bool = option(
+        False, "train in float16 on a GPU, in bfloat16 on a CPU; variables in float32", group=SPEED
+    )
     num_parallel_calls: int = option(
         -1, "recordings read at the same time; -1: as many as pays", group=SPEED, minimum=-1
     )
@@ -114,7 +134,12 @@ class Settings:
 class Hyperparameters:
     """What the model is, and how it learns: hyperparameters.yaml."""
 
-    network: str = option("cnn", "the network", group=NETWORK, choices=("cnn",), shaping=True)
+    network: str = option(
+        "cnn", "the network", group=NETWORK, choices=("cnn", "resnet"), shaping=True
+    )
+    resnet_layers: str = option(
+        "18", "layers of a resnet", group=NETWORK, choices=("18", "34", "50"), shaping=True
+    )
     sample_rate: int = option(
         16000, "of the recordings, samples per second", group=SOUND, minimum=1000, shaping=True
     )
@@ -156,6 +181,12 @@ class Hyperparameters:
     )
     decay_rate: float = option(
         0.5, "factor of each step or exponential decay", group=OPTIMIZATION, above=0, maximum=1
+    )
+    gradient_accumulation: int = option(
+        1,
+        "parts of a batch, worked on in turn where all of it does not fit in memory",
+        group=OPTIMIZATION,
+        minimum=1,
     )
     clip_gradient_norm: float | None = option(
         None, "gradients are scaled down to this global norm", group=OPTIMIZATION, above=0

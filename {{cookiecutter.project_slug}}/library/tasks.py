@@ -1,0 +1,84 @@
+"""What the tasks of a cluster do beside training: serve, evaluate, mind the others."""
+
+import os
+import sys
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from library.cluster import Cluster, wait_until_gone, wait_until_there
+from library.estimator import Estimator, EvalSpec
+from library.exporter import global_step_of
+from library.hooks import EarlyStopHook
+
+CHIEF_PATIENCE_SECS = 60.0
+"""For which a chief may be out of reach before a parameter server ends."""
+
+
+def serve(cluster: Cluster) -> None:
+    """Hold variables for the others, until the chief is gone."""
+    server = tf.distribute.Server(
+        tf.train.ClusterSpec(dict(cluster.addresses)), job_name="ps", task_index=cluster.index
+    )
+    print(f"{cluster.name} serves at {server.target}", flush=True)
+    wait_until_gone(cluster.others("chief"), CHIEF_PATIENCE_SECS)
+    print("the chief is gone: done", flush=True)
+
+
+def evaluate_checkpoints(
+    estimator: Estimator, spec: EvalSpec, *, steps: int, early_stop: EarlyStopHook
+) -> None:
+    """Evaluate what the chief saves, the latest one each time, and keep the best.
+
+    Args:
+        estimator: of the run.
+        spec: what to evaluate on, and the one exporter.
+        steps: the step at which the run ends.
+        early_stop: says whether it ends before.
+    """
+    (exporter,) = spec.exporters
+    for checkpoint in tf.train.checkpoints_iterator(estimator.model_dir):
+        try:
+            step = global_step_of(checkpoint)
+            if exporter.evaluated_step != step:
+                metrics = estimator.evaluate(spec.input_fn, checkpoint_path=checkpoint)
+                exporter.export(estimator, "", checkpoint, metrics, is_the_final_export=False)
+                numbers = (f"{name} {value:.4f}" for name, value in sorted(metrics.items()))
+                print(f"step {step}: {', '.join(numbers)}", flush=True)
+        except (tf.errors.NotFoundError, tf.errors.DataLossError, FileNotFoundError):
+            continue  # the chief has deleted it by now: a newer one is there
+        if step >= steps or early_stop.due:
+            return
+
+
+class WatchHook(tf.compat.v1.train.SessionRunHook):
+    """Ends this process, status 1, when a task is gone that it cannot train without.
+
+    TensorFlow would wait for it for ever; and a step that waits can be ended by nothing but the end
+    of its process.
+    """
+
+    def __init__(self, tasks: Mapping[str, str], advice: str):
+        """
+        Args:
+            tasks: addresses by name.
+            advice: what to do, in the line that names the task.
+        """
+        self.tasks, self.advice = tasks, advice
+        self.ended = threading.Event()
+
+    def begin(self) -> None:
+        wait_until_there(self.tasks)
+        threading.Thread(target=self._watch, name="watch", daemon=True).start()
+
+    def _watch(self) -> None:
+        gone = wait_until_gone(self.tasks, enough=self.ended.is_set)
+        if gone and not self.ended.is_set():
+            sys.stdout.flush()
+            print(f"error: {gone} is gone: {self.advice}", file=sys.stderr, flush=True)
+            os._exit(1)
+
+    def end(self, session: Any) -> None:
+        self.ended.set()
