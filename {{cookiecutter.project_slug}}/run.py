@@ -7,7 +7,7 @@ python run.py evaluate --split test           print and write the metrics
 python run.py predict --input FILE_OR_DIR ... write predictions.csv
 python run.py export --export_dir DIR         write a SavedModel
 python run.py profile                         measure the input and the step
-python run.py cluster --workers 2 --ps 1      train by several processes, to try it out
+python run.py cluster --workers 2 --ps 1      try a cluster on this machine
 """
 
 import dataclasses

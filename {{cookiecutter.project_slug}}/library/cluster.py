@@ -49,8 +49,12 @@ class Cluster:
             raise UserError(f"TF_CONFIG: not JSON: {error}") from error
         if not isinstance(content, dict) or not content.get("cluster"):
             return cls()
-        jobs, task = content["cluster"], content.get("task", {})
+        jobs, task = content["cluster"], content.get("task")
         _check_jobs(jobs)
+        if not isinstance(task, dict):
+            raise UserError(
+                'TF_CONFIG: task is not a mapping, such as {"type": "worker", "index": 0}'
+            )
         job, index = task.get("type"), task.get("index", 0)
         if job not in JOBS or (job not in jobs and job != "evaluator"):
             known = ", ".join(jobs)
@@ -86,6 +90,11 @@ class Cluster:
         return "ps" in self.addresses
 
     @property
+    def all_reduce(self) -> bool:
+        """Whether workers average their gradients among themselves."""
+        return self.num_workers > 1 and not self.has_servers
+
+    @property
     def name(self) -> str:
         return f"{self.job} {self.index}"
 
@@ -113,12 +122,20 @@ def _check_jobs(jobs: Any) -> None:
             raise UserError(
                 f"TF_CONFIG: job {name} is not one of {', '.join(JOBS)}{did_you_mean(name, JOBS)}"
             )
-        good = isinstance(addresses, list) and all(
-            isinstance(address, str) and address.rpartition(":")[2].isdigit()
-            for address in addresses
+        good = (
+            isinstance(addresses, list)
+            and len(addresses) > 0
+            and all(
+                isinstance(address, str) and address.rpartition(":")[2].isdigit()
+                for address in addresses
+            )
         )
         if not good:
             raise UserError(f"TF_CONFIG: job {name}: {addresses} is not a list of host:port")
+    everyone = [address for addresses in jobs.values() for address in addresses]
+    twice = sorted({address for address in everyone if everyone.count(address) > 1})
+    if twice:
+        raise UserError(f"TF_CONFIG: {twice[0]} is the address of two tasks")
     if len(jobs.get("chief", [])) > 1 or (jobs.get("ps") and not jobs.get("chief")):
         raise UserError("TF_CONFIG: a cluster with parameter servers has one chief")
 

@@ -68,7 +68,8 @@ class _UserCanDoNothing(logging.Filter):
     """
 
     PACKAGES = tuple(
-        os.sep + package + os.sep for package in ("tensorflow", "tensorflow_estimator", "tf_keras")
+        os.sep + package + os.sep
+        for package in ("tensorflow", "tensorflow_estimator", "tf_keras", "library")
     )
 
     def filter(self, record: logging.LogRecord) -> bool:

@@ -278,3 +278,24 @@ class StopAtLossHook(SessionRunHook):
         self.under = self.under + 1 if self.loss < self.bound else 0
         if self.reached:
             run_context.request_stop()
+
+
+class XlaHook(SessionRunHook):
+    """Tells after the first step of how many parts of the network XLA has made machine code."""
+
+    COMPILED = ("_XlaRun", "XlaLaunch")
+
+    def before_run(self, run_context: Any) -> Any:
+        graphs = tf.compat.v1.RunOptions(output_partition_graphs=True)
+        return None if self.told else SessionRunArgs([], options=graphs)
+
+    def begin(self) -> None:
+        self.told = False
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        if not self.told:
+            self.told = True
+            graphs = run_values.run_metadata.partition_graphs
+            parts = sum(node.op in self.COMPILED for graph in graphs for node in graph.node)
+            what = f"{parts} parts of the step are compiled" if parts else "nothing was compiled"
+            print(f"xla: {what}", flush=True)

@@ -91,11 +91,10 @@ def dropout(x: tf.Tensor, rate: float, *, seed: int) -> tf.Tensor:
     step = tf.cast(tf.compat.v1.train.get_or_create_global_step(), tf.int64)
     part, parts = replicas.position_in_batch()
     rows = tf.shape(x)[0]
-    drawn = tf.random.stateless_uniform(
-        tf.concat([[rows * parts], tf.shape(x)[1:]], axis=0),
-        seed=tf.stack([tf.constant(seed, tf.int64), step]),
-        alg="philox",
-    )
+    shape = tf.concat([[rows * parts], tf.shape(x)[1:]], axis=0)
+    key = tf.stack([tf.constant(seed, tf.int64), step])
+    with tf.xla.experimental.jit_scope(compile_ops=False):  # XLA would draw other numbers
+        drawn = tf.random.stateless_uniform(shape, key, alg="philox")
     kept = drawn[part * rows : (part + 1) * rows] >= rate
     return tf.where(kept, x / (1 - rate), tf.zeros([], x.dtype))
 
@@ -111,8 +110,10 @@ def _kernel(shape: list[int], seed: int, *, gain: float) -> tf.Variable:
     def initializer(shape: list[int], dtype: tf.DType, partition_info: None = None) -> tf.Tensor:
         # A normal distribution cut at two standard deviations has 0.8796 of its deviation left.
         deviation = math.sqrt(gain / fan_in) / 0.8796
-        return tf.random.stateless_truncated_normal(
-            shape, [seed, zlib.crc32(scope.encode())], stddev=deviation, dtype=dtype, alg="philox"
-        )
+        key = [seed, zlib.crc32(scope.encode())]
+        with tf.xla.experimental.jit_scope(compile_ops=False):  # XLA would draw other numbers
+            return tf.random.stateless_truncated_normal(
+                shape, key, stddev=deviation, dtype=dtype, alg="philox"
+            )
 
     return tf.compat.v1.get_variable("kernel", shape, initializer=initializer)

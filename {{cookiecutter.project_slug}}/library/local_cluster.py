@@ -15,8 +15,11 @@ from library.errors import RunError
 MAX_RESTARTS = 3
 """Of a worker that was killed."""
 
-ENDING_SECS = 60.0
-"""For which tasks may go on after the chief has ended, but for the evaluator."""
+SAVING_SECS = 60.0
+"""That the chief has for its last checkpoint."""
+
+ENDING_SECS = 10.0
+"""For which workers may go on after chief and evaluator have ended."""
 
 
 class _Task:
@@ -118,11 +121,11 @@ def run_on_this_machine(
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     task.process.wait(max(0.0, deadline - time.monotonic()))
     except KeyboardInterrupt:
-        chief.end(signal.SIGINT, ENDING_SECS)  # saves
+        chief.end(signal.SIGINT, SAVING_SECS)  # saves
         raise KeyboardInterrupt(chief.last_line.removeprefix("interrupted: ")) from None
     finally:
         for task in tasks:
-            task.end(signal.SIGTERM, 5)
+            task.end(signal.SIGKILL if task.job == "ps" else signal.SIGTERM, 5)
 
 
 def _watch_over(tasks: Sequence[_Task], *, restart: bool) -> None:

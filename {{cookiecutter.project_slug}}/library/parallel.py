@@ -17,13 +17,13 @@ class Parallel:
     cluster: Cluster
     devices: list[str]  # of this process
     sync: bool  # whether all workers of the cluster share each batch
-    strategy: tf.distribute.Strategy | None  # for RunConfig
 
     @classmethod
-    def of(cls, devices: int | str, *, sync_replicas: bool) -> "Parallel":
-        """Read TF_CONFIG, and divide this machine; before TensorFlow is used for anything else.
+    def of(cls, cluster: Cluster, devices: int | str, *, sync_replicas: bool) -> "Parallel":
+        """What this process has to do.
 
         Args:
+            cluster: that it is in.
             devices: how many GPUs, or `all`. Without a GPU, the CPU is cut into so many devices,
                 which shows how a program behaves, and is no faster.
             sync_replicas: with parameter servers, whether workers share each batch.
@@ -31,35 +31,41 @@ class Parallel:
         Raises:
             UserError: the cluster, or this machine, does not have what is asked for.
         """
-        cluster = Cluster.from_environment()
-        names = _devices(devices)
         if sync_replicas and not cluster.has_servers:
             raise UserError("sync_replicas: TF_CONFIG has no parameter servers (ps)")
-        all_reduce = cluster.num_workers > 1 and not cluster.has_servers
-        if len(names) > 1 and (cluster.has_servers or (all_reduce and names[0] == "/cpu:0")):
+        names = _devices(1 if cluster.is_evaluator else devices)
+        on_cpus = cluster.all_reduce and names[0] == "/cpu:0"
+        if len(names) > 1 and (cluster.has_servers or on_cpus):
             raise UserError("devices: on a CPU, or with parameter servers, each worker trains on 1")
-        if cluster.is_evaluator:
-            # It stands alone, and RunConfig would ask for a chief in its cluster.
-            os.environ.pop("TF_CONFIG")
-        strategy = None
+        return cls(cluster, names, sync_replicas or cluster.all_reduce)
+
+    def strategy(self) -> tf.distribute.Strategy | None:
+        """For RunConfig; made before TensorFlow is used for anything else.
+
+        In a cluster without parameter servers, it waits until all workers are there.
+        """
         # TensorFlow warns of its own use of the options of a dataset.
         warnings.filterwarnings("ignore", "To make it possible to preserve tf.data options")
-        if all_reduce and not cluster.is_evaluator:
-            tf.config.set_visible_devices(_gpus()[: len(names)], "GPU")  # it takes all that it sees
-            strategy = tf.distribute.MultiWorkerMirroredStrategy()
-        elif len(names) > 1 and not cluster.is_evaluator:
-            strategy = _mirrored(names)
-        return cls(cluster, names, sync_replicas or all_reduce, strategy)
+        if self.cluster.is_evaluator:
+            # It stands alone, and RunConfig would ask for a chief in its cluster.
+            os.environ.pop("TF_CONFIG")
+        elif self.cluster.all_reduce:
+            seen = _gpus()[: len(self.devices)]
+            tf.config.set_visible_devices(seen, "GPU")  # it takes all that it sees
+            return tf.distribute.MultiWorkerMirroredStrategy()
+        elif len(self.devices) > 1:
+            return _mirrored(self.devices)
+        return None
 
     @property
-    def all_reduce(self) -> bool:
-        """Whether the processes of a cluster average their gradients among themselves."""
-        return self.cluster.num_workers > 1 and not self.cluster.has_servers
+    def num_sharing(self) -> int:
+        """The processes that share each batch."""
+        return self.cluster.num_workers if self.sync else 1
 
     @property
     def batch_parts(self) -> int:
         """Into which a batch is cut."""
-        return len(self.devices) * (self.cluster.num_workers if self.sync else 1)
+        return len(self.devices) * self.num_sharing
 
     @property
     def session_config(self) -> tf.compat.v1.ConfigProto | None:

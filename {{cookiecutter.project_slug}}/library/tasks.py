@@ -1,9 +1,10 @@
 """What the tasks of a cluster do beside training: serve, evaluate, mind the others."""
 
 import os
+import signal
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -22,6 +23,7 @@ def serve(cluster: Cluster) -> None:
     server = tf.distribute.Server(
         tf.train.ClusterSpec(dict(cluster.addresses)), job_name="ps", task_index=cluster.index
     )
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the chief may have to save before it ends
     print(f"{cluster.name} serves at {server.target}", flush=True)
     wait_until_gone(cluster.others("chief"), CHIEF_PATIENCE_SECS)
     print("the chief is gone: done", flush=True)
@@ -60,13 +62,14 @@ class WatchHook(tf.compat.v1.train.SessionRunHook):
     of its process.
     """
 
-    def __init__(self, tasks: Mapping[str, str], advice: str):
+    def __init__(self, tasks: Mapping[str, str], advice: str, *, finished: Callable[[], bool]):
         """
         Args:
             tasks: addresses by name.
             advice: what to do, in the line that names the task.
+            finished: whether the run has come to its end, so that nothing is missing.
         """
-        self.tasks, self.advice = tasks, advice
+        self.tasks, self.advice, self.finished = tasks, advice, finished
         self.ended = threading.Event()
 
     def begin(self) -> None:
@@ -76,9 +79,11 @@ class WatchHook(tf.compat.v1.train.SessionRunHook):
     def _watch(self) -> None:
         gone = wait_until_gone(self.tasks, enough=self.ended.is_set)
         if gone and not self.ended.is_set():
+            done = self.finished()
+            if not done:
+                print(f"error: {gone} is gone: {self.advice}", file=sys.stderr, flush=True)
             sys.stdout.flush()
-            print(f"error: {gone} is gone: {self.advice}", file=sys.stderr, flush=True)
-            os._exit(1)
+            os._exit(0 if done else 1)
 
     def end(self, session: Any) -> None:
         self.ended.set()

@@ -15,6 +15,9 @@ from library.files import replacing
 
 FILE = "warm_start.json"
 
+SHOWN = 6
+"""Names in a line."""
+
 OF_OPTIMIZERS = re.compile(r"(^|/)(Adam(_1)?|beta[12]_power|global_step)$")
 
 
@@ -63,14 +66,22 @@ class WarmStart:
 
     @property
     def lines(self) -> list[str]:
-        """What there is to say; all of it is in the file."""
+        """What there is to say; the file has all names."""
+        reasons: dict[str, list[str]] = {}
+        for name, reason in self.not_taken.items():
+            reasons.setdefault(reason, []).append(name)
         return [
             f"warm start: {len(self.taken)} variables from {self.checkpoint}",
-            *(f"not taken: {name}, {reason}" for name, reason in self.not_taken.items()),
-            *[f"left there: {', '.join(self.left)}"] * bool(self.left),
+            *(f"not taken, {reason}: {_some(names)}" for reason, names in reasons.items()),
+            *[f"left there: {_some(self.left)}"] * bool(self.left),
         ]
 
     def save(self, folder: str | Path) -> None:
         with replacing(Path(folder) / FILE) as temporary:
             text = json.dumps(dataclasses.asdict(self), indent=2)
             temporary.write_text(text + "\n", encoding="utf-8")
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - SHOWN} more: see {FILE}" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more

@@ -124,6 +124,7 @@ def estimator_of(
     model: ModelCard,
     *,
     parallel: Parallel | None = None,
+    strategy: tf.distribute.Strategy | None = None,
     warm_start: WarmStart | None = None,
     **schedule: int,
 ) -> Estimator:
@@ -132,23 +133,23 @@ def estimator_of(
     Args:
         settings, hyperparameters: of the run.
         model: its card.
-        parallel: for a training that is divided.
+        parallel, strategy: for a training that is divided.
         warm_start: for a training that begins with another one's variables.
         schedule: for a training, what `project.model_fn.learning_rate` needs.
     """
     # CheckpointHook saves; this is for workers that would do it by the clock, each at another step.
-    steps = {"save_checkpoints_steps": 1000} if parallel and parallel.all_reduce else {}
+    cluster = parallel.cluster if parallel else Cluster()
+    steps = {"save_checkpoints_steps": 1000} if cluster.all_reduce else {}
     config = RunConfig(
         model_dir=str(settings.model_dir),
         tf_random_seed=settings.random_seed,
         keep_checkpoint_max=settings.keep_checkpoint_max,
         save_summary_steps=settings.save_summary_steps,
         log_step_count_steps=None,  # ProgressHook tells more
-        train_distribute=parallel and parallel.strategy,
+        train_distribute=strategy,
         session_config=parallel and parallel.session_config,
         **steps,
     )
-    cluster = parallel.cluster if parallel else Cluster()
     in_step = cluster.has_servers and parallel.sync
     params = {
         **dataclasses.asdict(hyperparameters),

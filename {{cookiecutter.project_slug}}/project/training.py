@@ -12,6 +12,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from library import run_record
+from library.cluster import Cluster
 from library.errors import RunError, UserError
 from library.estimator import EvalSpec, ModeKeys, TrainSpec, train_and_evaluate
 from library.exporter import BestCheckpointExporter, find_checkpoint, global_step_of, read_best
@@ -22,6 +23,7 @@ from library.hooks import (
     GracefulStopHook,
     ProgressHook,
     StopAtLossHook,
+    XlaHook,
 )
 from library.model_card import FILE as MODEL_FILE
 from library.model_card import ModelCard
@@ -75,21 +77,17 @@ def train(settings: Settings, hyperparameters: Hyperparameters) -> None:
 
     With TF_CONFIG, this process does its part of that.
     """
-    parallel = Parallel.of(settings.devices, sync_replicas=settings.sync_replicas)
-    cluster = parallel.cluster
+    cluster = Cluster.from_environment()
     if cluster.job == "ps":
         serve(cluster)
         return
-    if parallel.all_reduce:
+    parallel = Parallel.of(cluster, settings.devices, sync_replicas=settings.sync_replicas)
+    _check_batch(settings, hyperparameters, parallel)
+    if cluster.all_reduce:
         _check_all_reduce(settings, hyperparameters)
-    hyperparameters = prepared(settings, hyperparameters)
-    parts = parallel.batch_parts * hyperparameters.gradient_accumulation
-    if settings.train_batch_size % parts:
-        raise UserError(
-            f"train_batch_size: {settings.train_batch_size} cannot be divided by {parts}, which is "
-            "devices x gradient_accumulation x workers that share a batch"
-        )
     card = training_data(settings)
+    strategy = parallel.strategy()
+    hyperparameters = prepared(settings, hyperparameters)
     model = ModelCard.of(card.classes, hyperparameters)
     if settings.overfit:
         _overfit(settings, hyperparameters, model, card.num_examples)
@@ -126,7 +124,7 @@ def train(settings: Settings, hyperparameters: Hyperparameters) -> None:
     if settings.deterministic and tf.config.list_physical_devices("GPU"):
         tf.config.experimental.enable_op_determinism()
     settings = without_missing_device(settings)
-    if parallel.strategy and settings.prefetch_to_device:
+    if strategy and settings.prefetch_to_device:
         print("prefetch_to_device: left out: with several devices, each has its own prefetch")
         settings = dataclasses.replace(settings, prefetch_to_device=None)
     for line in _description(settings, plan, parallel):
@@ -137,7 +135,13 @@ def train(settings: Settings, hyperparameters: Hyperparameters) -> None:
         "examples_offset": plan.examples - step * settings.train_batch_size,
     }
     estimator = estimator_of(
-        settings, hyperparameters, model, parallel=parallel, warm_start=warm_start, **schedule
+        settings,
+        hyperparameters,
+        model,
+        parallel=parallel,
+        strategy=strategy,
+        warm_start=warm_start,
+        **schedule,
     )
     train_spec, eval_spec = _specs(
         settings, hyperparameters, plan, parallel, exporter=exporter, early_stop=early_stop
@@ -164,6 +168,17 @@ def train(settings: Settings, hyperparameters: Hyperparameters) -> None:
     if best:
         where = f"step {best['step']}, in {settings.best_model_dir}"
         print(f"best model: {best['metric']} {best['value']:.4f} at {where}")
+
+
+def _check_batch(settings: Settings, hyperparameters: Hyperparameters, parallel: Parallel) -> None:
+    """Refuse a batch that cannot be divided as it has to be."""
+    parts = parallel.batch_parts * hyperparameters.gradient_accumulation
+    if settings.train_batch_size % parts:
+        raise UserError(
+            f"train_batch_size: {settings.train_batch_size} cannot be divided by {parts}: "
+            f"{len(parallel.devices)} devices x {parallel.num_sharing} workers that share a batch, "
+            f"the chief included, x gradient_accumulation {hyperparameters.gradient_accumulation}"
+        )
 
 
 def _check_all_reduce(settings: Settings, hyperparameters: Hyperparameters) -> None:
@@ -269,6 +284,7 @@ def _specs(
     watch = WatchHook(
         cluster.needed,
         f"start all tasks again, and they go on from the last checkpoint, in {settings.model_dir}",
+        finished=lambda: _last_step(settings) >= plan.steps,
     )
     share = {
         "num_workers": cluster.num_workers,
@@ -280,6 +296,7 @@ def _specs(
         max_steps=plan.steps,
         hooks=[
             *[watch] * bool(cluster.needed),
+            *[XlaHook()] * settings.xla,
             progress,
             *[save] * cluster.is_chief,
             stop,
@@ -349,6 +366,11 @@ def _divergence_on_file(settings: Settings, plan: Plan) -> Iterator[None]:
         raise RunError(
             f"{error}. {file} names the examples and the gradients; the last checkpoint is good"
         ) from error
+
+
+def _last_step(settings: Settings) -> int:
+    latest = tf.train.latest_checkpoint(str(settings.model_dir))
+    return global_step_of(latest) if latest else 0
 
 
 def _last_checkpoint(settings: Settings, model: ModelCard) -> tuple[str | None, int]:

@@ -1,0 +1,257 @@
+"""Processes that train together: TF_CONFIG, and real clusters on this machine."""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+from conftest import ROOT, run_program, small_model
+
+from library.cluster import Cluster, wait_until_gone, wait_until_there
+from library.errors import RunError, UserError
+from library.exporter import global_step_of, read_best
+
+CLUSTER = {"chief": ["a:1"], "worker": ["b:1", "b:2"], "ps": ["c:1"]}
+
+
+def cluster(monkeypatch, content) -> Cluster:
+    text = content if isinstance(content, str) else json.dumps(content)
+    monkeypatch.setenv("TF_CONFIG", text)
+    return Cluster.from_environment()
+
+
+@pytest.mark.parametrize(
+    ("job", "index", "worker", "is_chief", "needed"),
+    [
+        ("chief", 0, 0, True, {"ps 0": "c:1"}),
+        ("worker", 1, 2, False, {"ps 0": "c:1"}),
+        ("evaluator", 0, 0, False, {"ps 0": "c:1"}),
+    ],
+)
+def test_a_task_knows_its_place(monkeypatch, job, index, worker, is_chief, needed):
+    found = cluster(monkeypatch, {"cluster": CLUSTER, "task": {"type": job, "index": index}})
+    assert (found.num_workers, found.worker, found.is_chief) == (3, worker, is_chief)
+    assert found.needed == needed
+    assert found.is_evaluator == (job == "evaluator")
+
+
+def test_without_parameter_servers_all_workers_need_each_other(monkeypatch):
+    jobs = {"worker": ["b:1", "b:2"], "evaluator": ["e:1"]}
+    first, second = (
+        cluster(monkeypatch, {"cluster": jobs, "task": {"type": "worker", "index": index}})
+        for index in (0, 1)
+    )
+    assert (first.is_chief, second.is_chief) == (True, False)
+    assert (first.needed, second.needed) == ({"worker 1": "b:2"}, {"worker 0": "b:1"})
+    assert not first.has_servers
+
+
+@pytest.mark.parametrize("content", ["", "{}", {"cluster": {}, "task": {}}])
+def test_without_a_cluster_a_process_is_alone(monkeypatch, content):
+    alone = cluster(monkeypatch, content)
+    assert (alone.num_workers, alone.is_chief, alone.needed) == (1, True, {})
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("{", "not JSON"),
+        ({"cluster": ["a:1"]}, "cluster is not a mapping"),
+        ({"cluster": {"works": ["a:1"]}}, "job works is not one of .*did you mean worker"),
+        ({"cluster": {"worker": "a:1"}}, "job worker: a:1 is not a list of host:port"),
+        ({"cluster": {"worker": ["a"]}}, "is not a list of host:port"),
+        ({"cluster": {"worker": ["a:1"], "ps": ["c:1"]}}, "has one chief"),
+        ({"cluster": {"chief": ["a:1", "a:2"]}}, "has one chief"),
+        ({"cluster": {"chief": ["a:1"], "ps": []}}, r"job ps: \[\] is not a list"),
+        ({"cluster": {"worker": ["a:1", "a:1"]}}, "a:1 is the address of two tasks"),
+        ({"cluster": CLUSTER}, "task is not a mapping"),
+        ({"cluster": CLUSTER, "task": "chief"}, "task is not a mapping"),
+        ({"cluster": CLUSTER, "task": {"index": 0}}, "task type None"),
+        ({"cluster": CLUSTER, "task": {"type": "cheif"}}, "cheif is not .*did you mean chief"),
+        ({"cluster": CLUSTER, "task": {"type": "ps", "index": 1}}, "index 1 is none of 1 of ps"),
+    ],
+)
+def test_mistakes_in_tf_config_are_one_line(monkeypatch, content, words):
+    with pytest.raises(UserError, match=f"^TF_CONFIG: .*{words}") as error:
+        cluster(monkeypatch, content)
+    assert len(error.value.lines) == 1
+
+
+@contextlib.contextmanager
+def listening():
+    with socket.socket() as server:
+        server.bind(("localhost", 0))
+        server.listen(100)
+        yield f"localhost:{server.getsockname()[1]}", server
+
+
+def test_a_task_that_was_there_is_missed():
+    with listening() as (address, server):
+        wait_until_there({"ps 0": address}, secs=1)
+        threading.Timer(1.0, server.close).start()
+        assert wait_until_gone({"ps 0": address}, patience_secs=0.5) == "ps 0"
+    assert wait_until_gone({"ps 0": address}, enough=lambda: True) is None
+    with pytest.raises(RunError, match="ps 0 at localhost:1 has not come in 1 s"):
+        wait_until_there({"ps 0": "localhost:1"}, secs=1)
+
+
+def free_addresses(count: int) -> list[str]:
+    with contextlib.ExitStack() as stack:
+        return [stack.enter_context(listening())[0] for _ in range(count)]
+
+
+class Tasks:
+    """The tasks of a cluster, each a process with a log."""
+
+    def __init__(self, folder: Path, data: Path, **jobs: int):
+        self.folder, self.data = folder, data
+        self.cluster = {job: free_addresses(count) for job, count in jobs.items()}
+        self.processes: dict[str, subprocess.Popen] = {}
+        self.words = ["--model_dir", folder / "now", "--best_model_dir", folder / "best"]
+        for split in ("train", "validation", "test"):
+            self.words += [f"--{split}_data", data / split]
+        self.words += small_model()
+
+    def start(self, job: str, index: int, *more: object) -> None:
+        name = f"{job}-{index}"
+        task = {"cluster": self.cluster, "task": {"type": job, "index": index}}
+        with open(self.folder / f"{name}.log", "ab") as log:
+            self.processes[name] = subprocess.Popen(
+                [sys.executable, ROOT / "run.py", *map(str, [*self.words, *more])],
+                env={**os.environ, "TF_CONFIG": json.dumps(task), "PYTHONUNBUFFERED": "1"},
+                stdout=log,
+                stderr=log,
+            )
+
+    def start_all(self, *more: object) -> None:
+        for job, addresses in [*self.cluster.items(), ("evaluator", ["beside"])]:
+            for index in range(len(addresses)):
+                self.start(job, index, *more)
+
+    def log(self, name: str) -> str:
+        return (self.folder / f"{name}.log").read_text(errors="replace")
+
+    def wait_for(self, name: str, pattern: str, secs: float = 120) -> None:
+        deadline = time.monotonic() + secs
+        while not re.search(pattern, self.log(name), re.M):
+            assert time.monotonic() < deadline, self.log(name)
+            assert self.processes[name].poll() is None, self.log(name)
+            time.sleep(0.1)
+
+    def status(self, name: str, secs: float = 180) -> int:
+        try:
+            return self.processes[name].wait(secs)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(self.log(name)) from None
+
+    def kill(self, name: str) -> None:
+        self.processes[name].send_signal(signal.SIGKILL)
+        self.processes[name].wait()
+
+    def close(self) -> None:
+        for process in self.processes.values():
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture
+def tasks(data, tmp_path):
+    with contextlib.ExitStack() as stack:
+
+        def make(**jobs: int) -> Tasks:
+            made = Tasks(tmp_path, data, **jobs)
+            stack.callback(made.close)
+            return made
+
+        yield make
+
+
+@pytest.mark.slow
+def test_a_killed_worker_rejoins_and_a_killed_server_ends_a_run_that_goes_on(tasks, tmp_path):
+    run = tasks(chief=1, worker=2, ps=1)
+    # A worker waits: 5 s for each before it, and then for the chief, looking every 30 s.
+    more = ("--train_epochs", 1000, "--learning_rate", 1e-3, "--train_batch_size", 4)
+    more += ("--epochs_between_evals", 20, "--log_steps", 100)
+    run.start_all(*more)
+    run.wait_for("worker-1", "^step [1-9]")
+    run.kill("worker-1")
+    run.start("worker", 1, *more)
+    run.wait_for("worker-1", "(?s)^step [1-9].*^training from step .*^step [1-9]")
+    run.wait_for("evaluator-0", "^step [1-9]")
+    run.kill("ps-0")
+    for name in ("chief-0", "worker-0", "worker-1"):
+        assert run.status(name) == 1, run.log(name)
+        (line,) = re.findall("^error: .*", run.log(name), re.M)
+        assert line.startswith("error: ps 0 is gone: start all tasks again")
+        assert "Traceback" not in run.log(name)
+    run.kill("evaluator-0")
+    assert (tmp_path / "now" / "run.yaml").read_text().count("command:") == 1, "the chief's"
+
+    before = global_step_of(tf.train.latest_checkpoint(tmp_path / "now"))
+    epochs = before * 4 // 69 + 5
+    words = ["--workers", 1, "--train_epochs", epochs, "--learning_rate", 1e-3]
+    process = run_program("run.py", "cluster", *words, *run.words, cwd=tmp_path)
+    (step,) = re.findall("^training from step (\\d+)", process.stdout, re.M)
+    assert int(step) == before > 0
+    assert "done: chief 0" in process.stdout
+    log = (tmp_path / "now" / "cluster" / "evaluator-0.log").read_text()
+    best = read_best(tmp_path / "best")
+    assert (tmp_path / "best" / f"model.ckpt-{best['step']}.index").exists()
+    assert f"best model: loss {best['value']:.4f} at step {best['step']}" in log
+    assert global_step_of(tf.train.latest_checkpoint(tmp_path / "now")) > before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [["--ps", 1, "--sync_replicas"], ["--ps", 0]], ids=["sync", "all"])
+def test_the_command_cluster_trains_in_step(data, tmp_path, how):
+    """Workers that share each batch: by a parameter server, and by all-reduce."""
+    words = ["--train_epochs", 3, "--train_batch_size", 8, *small_model()]
+    words += ["--model_dir", tmp_path / "now", "--best_model_dir", tmp_path / "best"]
+    for split in ("train", "validation", "test"):
+        words += [f"--{split}_data", data / split]
+    process = run_program("run.py", "cluster", "--workers", 1, *how, *words, cwd=tmp_path)
+    assert "each step: 8 examples, 4 a device" in process.stdout
+    assert "done: chief 0" in process.stdout
+    assert read_best(tmp_path / "best")
+    logs = {file.name for file in (tmp_path / "now" / "cluster").iterdir()}
+    assert {"chief-0.log", "worker-0.log", "evaluator-0.log"} <= logs
+
+
+def test_the_command_cluster_tells_what_failed(data, tmp_path):
+    words = ["--train_data", tmp_path / "none", "--model_dir", tmp_path / "now"]
+    words += ["--best_model_dir", tmp_path / "best"]
+    process = run_program("run.py", "cluster", *words, cwd=tmp_path, status=1)
+    (line,) = process.stderr.splitlines()
+    assert "error: train_data: there is no data set" in line
+    assert not (tmp_path / "best").exists()
+
+
+@pytest.mark.parametrize(
+    ("config", "more", "words"),
+    [
+        ({"ps": 0}, ["--sync_replicas"], "sync_replicas: TF_CONFIG has no parameter servers"),
+        ({"ps": 1}, ["--devices", 2], "devices: on a CPU, or with parameter servers"),
+        ({"ps": 0}, ["--max_time", 1], "max_time: workers without parameter servers"),
+        ({"ps": 0}, ["--early_stopping_evals", 1], "early_stopping_evals: workers without"),
+        ({"ps": 1}, ["--train_batch_size", 7, "--sync_replicas"], "train_batch_size: 7 cannot be"),
+    ],
+)
+def test_what_a_cluster_cannot_do_is_told(data, tmp_path, config, more, words):
+    jobs = {"chief": ["localhost:1"], "worker": ["localhost:2"]}
+    jobs |= {"ps": ["localhost:3"]} if config["ps"] else {}
+    task = {"cluster": jobs, "task": {"type": "worker", "index": 0}}
+    more += ["--train_data", data / "train", "--validation_data", data / "validation"]
+    more += ["--model_dir", tmp_path / "now", "--best_model_dir", tmp_path / "best"]
+    environment = {"TF_CONFIG": json.dumps(task)}
+    process = run_program("run.py", *more, cwd=tmp_path, status=2, **environment)
+    assert words in process.stderr
+    assert not (tmp_path / "now").exists()

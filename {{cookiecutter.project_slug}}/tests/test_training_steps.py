@@ -1,0 +1,121 @@
+"""Parts of a batch, several devices, lower precision and XLA: the same training."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from training_steps import train
+
+from library.divergence import assert_finite, read_divergence
+from library.optimization import with_loss_scale
+
+PROGRAM = Path(__file__).parent / "training_steps.py"
+
+
+def losses_of(environment: dict[str, str] | None = None, **options: Any) -> list[float]:
+    """The losses in a process of its own."""
+    process = subprocess.run(
+        [sys.executable, PROGRAM, json.dumps(options)],
+        env={**os.environ, **(environment or {})},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert process.returncode == 0, process.stderr[-3000:]
+    return json.loads(process.stdout.splitlines()[-1])
+
+
+def weights(model: Any) -> dict[str, np.ndarray]:
+    return {name: model.get_variable_value(name) for name in model.get_variable_names()}
+
+
+@pytest.mark.parametrize("parts", [2, 8])
+def test_parts_of_a_batch_give_the_gradient_of_the_batch(parts):
+    """Dropout and clipping in it; a network without batch norm, whose statistics are the parts'."""
+    options = {"steps": 10, "network": "linear", "clip_gradient_norm": 0.5}
+    whole, model = train(**options)
+    in_parts, parted = train(**options, gradient_accumulation=parts)
+    np.testing.assert_allclose(in_parts, whole, rtol=1e-5)
+    before, after = weights(model), weights(parted)
+    for name, value in before.items():
+        np.testing.assert_allclose(after[name], value, atol=1e-5, err_msg=name)
+
+
+def test_parts_of_a_batch_move_the_averages_of_batch_norm_one_after_the_other():
+    _, model = train(steps=1, gradient_accumulation=4)
+    _, again = train(steps=1, gradient_accumulation=4)
+    first, second = weights(model), weights(again)
+    assert np.abs(first["block0/mean"]).max() > 0
+    assert all((first[name] == second[name]).all() for name in first)
+
+
+@pytest.mark.parametrize("network", ["cnn", "linear"])
+def test_two_devices_give_the_loss_of_one_for_the_same_batch(network):
+    """With dropout, batch norm and clipping."""
+    options = {"network": network, "learning_rate": 3e-4, "clip_gradient_norm": 10.0}
+    one, two = (losses_of(devices=devices, steps=50, **options) for devices in (1, 2))
+    assert len(one) == 50
+    assert one[-1] < 0.8 * one[0]
+    assert np.abs(np.array(one) - two).max() < 1e-4
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_lower_precision_keeps_to_the_loss_curve(dtype):
+    """Within 0.05 at each of 40 steps, and within 0.02 on average."""
+    exact, _ = train(steps=40)
+    found, model = train(steps=40, compute_dtype=dtype)
+    difference = np.abs(np.array(found) - exact)
+    assert exact[-1] < 0.8 * exact[0]
+    assert 0 < difference.max() < 0.05
+    assert difference.mean() < 0.02
+    reader = tf.train.load_checkpoint(model.model_dir)
+    types = {name: reader.get_variable_to_dtype_map()[name] for name in weights(model)}
+    assert {types.pop("global_step")} == {tf.int64}
+    assert set(types.values()) <= {tf.float32, tf.int64}
+    assert types["block0/kernel"] == types["block0/kernel/Adam"] == tf.float32
+    graph = (Path(model.model_dir) / "graph.pbtxt").read_text()
+    assert f"DT_{'BFLOAT16' if dtype == 'bfloat16' else 'HALF'}" in graph
+
+
+def test_an_overflow_in_float16_changes_nothing_but_the_scale():
+    """The loss scale begins at 2 ** 15; float16 ends at 65,504."""
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        tf.compat.v1.train.create_global_step()
+        factor = tf.compat.v1.placeholder(tf.float32, [])
+        weight = tf.compat.v1.get_variable("weight", initializer=1.0)
+        optimizer, overflow_allowed = with_loss_scale(
+            tf.compat.v1.train.GradientDescentOptimizer(0.125)
+        )
+        loss = tf.cast(tf.cast(weight, tf.float16) * tf.cast(factor, tf.float16), tf.float32)
+        ((gradient, _),) = optimizer.compute_gradients(loss, [weight])
+        assertion = assert_finite(loss, [gradient], [weight], overflow_allowed=overflow_allowed)
+        with tf.control_dependencies([assertion]):
+            step = optimizer.apply_gradients([(gradient, weight)])
+        session.run(tf.compat.v1.global_variables_initializer())
+        session.run(step, {factor: 1.0})
+        assert session.run(weight) == 0.875
+        for _ in range(15):
+            session.run(step, {factor: 60000.0})  # 2 ** k x 60,000, down to k = 1
+            assert session.run(weight) == 0.875
+        with pytest.raises(tf.errors.InvalidArgumentError) as error:  # no scale can mend that
+            session.run(step, {factor: np.inf})
+        assert read_divergence(error.value)["gradient_norms"] != {"weight": 0}
+        session.run(step, {factor: 60000.0})
+        assert session.run(weight) == 0.875 - 0.125 * 60000
+
+
+def test_xla_compiles_and_gives_the_same_numbers(tmp_path):
+    plain = losses_of(steps=5)
+    dump = {"XLA_FLAGS": f"--xla_dump_to={tmp_path}"}
+    compiled = losses_of(dump, steps=5, xla=True)
+    assert len(list(tmp_path.glob("*before_optimizations.txt"))) > 5
+    np.testing.assert_allclose(compiled, plain, rtol=1e-4)
+    (tmp_path / "none").mkdir()
+    losses_of({"XLA_FLAGS": f"--xla_dump_to={tmp_path / 'none'}"}, steps=1)
+    assert not list((tmp_path / "none").iterdir())
