@@ -10,11 +10,11 @@ for cache in ("__pycache__", ".pytest_cache", ".ruff_cache"):
 
 OF_IMAGES = """
 library/cache.py library/example.py library/images.py library/pictures.py library/pretrained.py
-tests/made_pictures.py tests/test_cache.py tests/test_convert_dataset.py tests/test_duplicates.py
-tests/test_effects.py tests/test_fuzz.py tests/test_images.py tests/test_input_fn.py
-tests/test_kinds.py tests/test_model_fn.py tests/test_networks.py tests/test_pictures.py
-tests/test_profiling.py tests/test_run.py tests/test_sources.py tests/test_pretrained.py tests/test_training_steps.py tests/training_steps.py
-tests/test_cluster.py tests/test_all_reduce.py
+tests/made_pictures.py tests/test_all_reduce.py tests/test_cache.py tests/test_cluster.py
+tests/test_convert_dataset.py tests/test_duplicates.py tests/test_effects.py tests/test_fuzz.py
+tests/test_images.py tests/test_input_fn.py tests/test_kinds.py tests/test_model_fn.py
+tests/test_networks.py tests/test_pictures.py tests/test_pretrained.py tests/test_profiling.py
+tests/test_run.py tests/test_sources.py tests/test_training_steps.py tests/training_steps.py
 """
 OF_AUDIO = "library/archives.py library/audio.py library/sounds.py tests/test_audio.py"
 

@@ -1,7 +1,7 @@
 """A process among others that train together, as the environment variable TF_CONFIG says.
 
     {"cluster": {"chief": ["a:2222"], "worker": ["b:2222", "c:2222"], "ps": ["d:2222"]},
-     "task": {"type": "worker", "index": 0}}
+     "task": {"type": "worker", "index": 0} }
 
 With parameter servers (ps), these hold the variables, and chief and workers train on them.
 Without, chief and workers all hold them, and average their gradients. An evaluator stands beside.

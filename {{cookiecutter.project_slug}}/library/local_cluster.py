@@ -26,10 +26,10 @@ class _Task:
     def __init__(self, command: Sequence[str], job: str, index: int, cluster: dict, logs: Path):
         self.job, self.name = job, f"{job} {index}"
         self.log, self.command = logs / f"{job}-{index}.log", command
-        config = {"cluster": cluster, "task": {"type": job, "index": index}}
+        task = {"type": job, "index": index}
         self.environment = {
             **os.environ,
-            "TF_CONFIG": json.dumps(config),
+            "TF_CONFIG": json.dumps({"cluster": cluster, "task": task}),
             "TF_FORCE_GPU_ALLOW_GROWTH": "true",  # they share it
             "PYTHONUNBUFFERED": "1",
         }

@@ -1,5 +1,6 @@
 """A training step: the gradients of a batch, in parts, and an optimizer for them."""
 
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -59,6 +60,20 @@ def in_step(optimizer: Optimizer, workers: int) -> tf.compat.v1.train.SyncReplic
     return tf.compat.v1.train.SyncReplicasOptimizer(
         optimizer, replicas_to_aggregate=workers, total_num_replicas=workers
     )
+
+
+class EndHook(tf.compat.v1.train.SessionRunHook):
+    """Lets a run `in_step` end: its thread that waits for more gradients waits for ever.
+
+    TensorFlow would give it two minutes, and then print its traceback.
+    """
+
+    def after_create_session(self, session: Any, coord: tf.train.Coordinator) -> None:
+        def join(*threads: Any, stop_grace_period_secs: float = 0, **more: Any) -> None:
+            threading.excepthook = lambda what: None
+            coordinated(*threads, stop_grace_period_secs=min(2, stop_grace_period_secs), **more)
+
+        coordinated, coord.join = coord.join, join
 
 
 def clip(gradients: Sequence[tf.Tensor], norm: float) -> list[tf.Tensor]:

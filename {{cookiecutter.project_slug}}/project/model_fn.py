@@ -9,7 +9,7 @@ from library import replicas
 from library.divergence import assert_finite
 from library.estimator import EstimatorSpec, ModeKeys
 from library.estimator import export as estimator_export
-from library.optimization import Adam, clip, in_parts, in_step, with_loss_scale
+from library.optimization import Adam, EndHook, clip, in_parts, in_step, with_loss_scale
 from project.networks import logits_of
 
 
@@ -105,7 +105,7 @@ def _training(
         pairs = zip(gradients, variables, strict=True)
         if params["sync_workers"] > 1:
             optimizer = in_step(optimizer, params["sync_workers"])
-            hooks = [optimizer.make_session_run_hook(params["is_chief"])]
+            hooks = [optimizer.make_session_run_hook(params["is_chief"]), EndHook()]
             train_op = optimizer.apply_gradients(pairs, step)
             return EstimatorSpec(mode, loss=loss, train_op=train_op, training_hooks=hooks)
         # Not by the optimizer: a step that overflows in float16 is a step of the data all the same.

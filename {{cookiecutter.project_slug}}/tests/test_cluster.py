@@ -23,6 +23,11 @@ from library.exporter import global_step_of, read_best
 CLUSTER = {"chief": ["a:1"], "worker": ["b:1", "b:2"], "ps": ["c:1"]}
 
 
+def tf_config(jobs: dict, job: str | None = "worker", index: int = 0) -> dict:
+    task = {"type": job, "index": index}
+    return {"cluster": jobs, "task": task}
+
+
 def cluster(monkeypatch, content) -> Cluster:
     text = content if isinstance(content, str) else json.dumps(content)
     monkeypatch.setenv("TF_CONFIG", text)
@@ -38,7 +43,7 @@ def cluster(monkeypatch, content) -> Cluster:
     ],
 )
 def test_a_task_knows_its_place(monkeypatch, job, index, worker, is_chief, needed):
-    found = cluster(monkeypatch, {"cluster": CLUSTER, "task": {"type": job, "index": index}})
+    found = cluster(monkeypatch, tf_config(CLUSTER, job, index))
     assert (found.num_workers, found.worker, found.is_chief) == (3, worker, is_chief)
     assert found.needed == needed
     assert found.is_evaluator == (job == "evaluator")
@@ -46,16 +51,13 @@ def test_a_task_knows_its_place(monkeypatch, job, index, worker, is_chief, neede
 
 def test_without_parameter_servers_all_workers_need_each_other(monkeypatch):
     jobs = {"worker": ["b:1", "b:2"], "evaluator": ["e:1"]}
-    first, second = (
-        cluster(monkeypatch, {"cluster": jobs, "task": {"type": "worker", "index": index}})
-        for index in (0, 1)
-    )
+    first, second = (cluster(monkeypatch, tf_config(jobs, "worker", index)) for index in (0, 1))
     assert (first.is_chief, second.is_chief) == (True, False)
     assert (first.needed, second.needed) == ({"worker 1": "b:2"}, {"worker 0": "b:1"})
     assert not first.has_servers
 
 
-@pytest.mark.parametrize("content", ["", "{}", {"cluster": {}, "task": {}}])
+@pytest.mark.parametrize("content", ["", "{}", {"cluster": {}, "task": 3}])
 def test_without_a_cluster_a_process_is_alone(monkeypatch, content):
     alone = cluster(monkeypatch, content)
     assert (alone.num_workers, alone.is_chief, alone.needed) == (1, True, {})
@@ -66,18 +68,18 @@ def test_without_a_cluster_a_process_is_alone(monkeypatch, content):
     [
         ("{", "not JSON"),
         ({"cluster": ["a:1"]}, "cluster is not a mapping"),
-        ({"cluster": {"works": ["a:1"]}}, "job works is not one of .*did you mean worker"),
-        ({"cluster": {"worker": "a:1"}}, "job worker: a:1 is not a list of host:port"),
-        ({"cluster": {"worker": ["a"]}}, "is not a list of host:port"),
-        ({"cluster": {"worker": ["a:1"], "ps": ["c:1"]}}, "has one chief"),
-        ({"cluster": {"chief": ["a:1", "a:2"]}}, "has one chief"),
-        ({"cluster": {"chief": ["a:1"], "ps": []}}, r"job ps: \[\] is not a list"),
-        ({"cluster": {"worker": ["a:1", "a:1"]}}, "a:1 is the address of two tasks"),
+        (tf_config({"works": ["a:1"]}), "job works is not one of .*did you mean worker"),
+        (tf_config({"worker": "a:1"}), "job worker: a:1 is not a list of host:port"),
+        (tf_config({"worker": ["a"]}), "is not a list of host:port"),
+        (tf_config({"worker": ["a:1"], "ps": ["c:1"]}), "has one chief"),
+        (tf_config({"chief": ["a:1", "a:2"]}), "has one chief"),
+        (tf_config({"chief": ["a:1"], "ps": []}), r"job ps: \[\] is not a list"),
+        (tf_config({"worker": ["a:1", "a:1"]}), "a:1 is the address of two tasks"),
         ({"cluster": CLUSTER}, "task is not a mapping"),
         ({"cluster": CLUSTER, "task": "chief"}, "task is not a mapping"),
-        ({"cluster": CLUSTER, "task": {"index": 0}}, "task type None"),
-        ({"cluster": CLUSTER, "task": {"type": "cheif"}}, "cheif is not .*did you mean chief"),
-        ({"cluster": CLUSTER, "task": {"type": "ps", "index": 1}}, "index 1 is none of 1 of ps"),
+        (tf_config(CLUSTER, None), "task type None"),
+        (tf_config(CLUSTER, "cheif"), "cheif is not .*did you mean chief"),
+        (tf_config(CLUSTER, "ps", 1), "index 1 is none of 1 of ps"),
     ],
 )
 def test_mistakes_in_tf_config_are_one_line(monkeypatch, content, words):
@@ -123,7 +125,7 @@ class Tasks:
 
     def start(self, job: str, index: int, *more: object) -> None:
         name = f"{job}-{index}"
-        task = {"cluster": self.cluster, "task": {"type": job, "index": index}}
+        task = tf_config(self.cluster, job, index)
         with open(self.folder / f"{name}.log", "ab") as log:
             self.processes[name] = subprocess.Popen(
                 [sys.executable, ROOT / "run.py", *map(str, [*self.words, *more])],
@@ -248,7 +250,7 @@ def test_the_command_cluster_tells_what_failed(data, tmp_path):
 def test_what_a_cluster_cannot_do_is_told(data, tmp_path, config, more, words):
     jobs = {"chief": ["localhost:1"], "worker": ["localhost:2"]}
     jobs |= {"ps": ["localhost:3"]} if config["ps"] else {}
-    task = {"cluster": jobs, "task": {"type": "worker", "index": 0}}
+    task = tf_config(jobs)
     more += ["--train_data", data / "train", "--validation_data", data / "validation"]
     more += ["--model_dir", tmp_path / "now", "--best_model_dir", tmp_path / "best"]
     environment = {"TF_CONFIG": json.dumps(task)}

@@ -217,7 +217,7 @@ exit $worst
 PYTHON = f"""#!{sys.executable}
 import json, os, signal, sys
 task = json.loads(os.environ["TF_CONFIG"])["task"]
-name = f"{{task['type']}} {{task['index']}}"
+name = task["type"] + " " + str(task["index"])
 with open(os.path.join(os.environ["STARTS"], name), "a") as file:
     print(json.dumps([os.environ["TF_CONFIG"], os.environ.get("CUDA_VISIBLE_DEVICES"),
                       sys.argv[1:]]), file=file)
@@ -367,15 +367,16 @@ def environment_of(job: dict, index: int) -> dict[str, str]:
     """The variables of a pod: each may use those before it."""
     values: dict[str, str] = {}
     for variable in job["spec"]["template"]["spec"]["containers"][0]["env"]:
-        match variable.get("valueFrom"):
-            case {"configMapKeyRef": {"name": name, "key": key}}:
-                assert name == CONFIG["metadata"]["name"]
-                value = CONFIG["data"][key]
-            case {"fieldRef": {"fieldPath": path}}:
-                assert path == "metadata.annotations['batch.kubernetes.io/job-completion-index']"
-                value = str(index)
-            case None:
-                value = re.sub(r"\$\((\w+)\)", lambda found: values[found[1]], variable["value"])
+        source = variable.get("valueFrom", {})
+        if entry := source.get("configMapKeyRef"):
+            assert entry["name"] == CONFIG["metadata"]["name"]
+            value = CONFIG["data"][entry["key"]]
+        elif field := source.get("fieldRef"):
+            path = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+            assert field["fieldPath"] == path
+            value = str(index)
+        else:
+            value = re.sub(r"\$\((\w+)\)", lambda found: values[found[1]], variable["value"])
         values[variable["name"]] = value
     return values
 

@@ -56,6 +56,8 @@ EFFECTS: dict[str, tuple] = {
     "save_summary_steps": (1, POINTS),
     "keep_checkpoint_max": (1, CHECKPOINTS),
     "network": ("linear", WEIGHTS),
+    "mixed_precision": (True, WEIGHTS),
+    "gradient_accumulation": (4, WEIGHTS),
     "image_size": (32, GRAPH),
     "dropout_rate": (0.6, WEIGHTS),
     "learning_rate": (1e-2, WEIGHTS),
@@ -77,7 +79,9 @@ EFFECTS: dict[str, tuple] = {
 """Another value of each option, where it has to show, and other options that it needs for that."""
 
 ELSEWHERE = {"hyperparameter_file", "hyperparameter_set", "max_time", "overfit"}
-"""Where the others come from, an end, a run that keeps nothing: test_config.py and test_run.py."""
+ELSEWHERE |= {"devices", "sync_replicas", "warm_start_from", "resnet_layers"}
+ELSEWHERE |= {"hub_module", "hub_input_range", "fine_tuning", "fine_tuning_rate_factor"}
+"""Where others come from, ends, several processes, modules: tests of their own have them."""
 
 SAME_WEIGHTS = ("num_parallel_calls", "prefetch_size", "prefetch_to_device", "log_steps")
 SAME_WEIGHTS += ("save_summary_steps", "keep_checkpoint_max", "eval_batch_size")

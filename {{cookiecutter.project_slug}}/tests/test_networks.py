@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from library.layers import batch_norm, conv, dense, dropout
+from library.resnet import resnet_features
 from project.networks import NETWORKS, logits_of
 from project.settings import Hyperparameters
 
@@ -109,3 +110,26 @@ def test_dropout_follows_from_seed_and_step(session):
     assert (first != later).any()
     assert set(np.unique(first.round(5))) == {0, np.float32(1 / 0.7).round(5)}
     assert (first == 0).mean() == pytest.approx(0.3, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("layers", "parameters"), [("18", 11_689_512), ("34", 21_797_672), ("50", 25_557_032)]
+)
+def test_a_resnet_has_as_many_parameters_as_the_published_one(layers, parameters):
+    """As https://pytorch.org/vision/stable/models/resnet.html counts them, for 1,000 classes."""
+    with tf.Graph().as_default():
+        params = dataclasses.asdict(Hyperparameters(network="resnet", resnet_layers=layers))
+        params |= {"compute_dtype": "float32", "random_seed": 0}
+        features = {"image": tf.zeros([1, 224, 224, 3])}
+        logits_of(features, num_classes=1000, training=True, params=params)
+        variables = tf.compat.v1.trainable_variables()
+        assert sum(variable.shape.num_elements() for variable in variables) == parameters
+
+
+def test_a_residual_block_begins_as_the_identity(session):
+    """Its last batch norm begins at 0, so that its gradient is the only one that flows at first."""
+    resnet_features(tf.constant(IMAGES), "18", training=True, seed=1)
+    start(session)
+    last = [v for v in tf.compat.v1.trainable_variables() if v.name.endswith("second/scale:0")]
+    assert len(last) == 8
+    assert not any(session.run(variable).any() for variable in last)
