@@ -82,7 +82,9 @@ def find_python(version: str) -> str:
 
 def train(program: Path, project: Path) -> list[float]:
     """Run the tests and a short training; return its losses, step by step."""
-    call(program, "-m", "pytest", "-q", "tests/test_estimator.py", "tests/test_run.py", cwd=project)
+    names = ("estimator", "all_reduce", "run", "training_steps")
+    tests = [f"tests/test_{name}.py" for name in names]
+    call(program, "-m", "pytest", "-q", *tests, cwd=project)
     call(program, "-m", "pytest", "-q", "-m", "slow", "tests/test_survival.py", cwd=project)
     if not (project / "data").exists():  # once: pictures may be encoded differently elsewhere
         call(program, "-m", "library.sample_data", "pictures", cwd=project)

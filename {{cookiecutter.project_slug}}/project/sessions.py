@@ -150,6 +150,9 @@ def estimator_of(
         session_config=parallel and parallel.session_config,
         **steps,
     )
+    if cluster.has_servers and not cluster.is_evaluator:
+        # For functions whose variables are on a server, such as those of a hub module.
+        config.session_config.share_cluster_devices_in_session = True
     in_step = cluster.has_servers and parallel.sync
     params = {
         **dataclasses.asdict(hyperparameters),

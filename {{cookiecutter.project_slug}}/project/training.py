@@ -4,8 +4,6 @@ import contextlib
 import dataclasses
 import json
 import math
-import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,16 +11,15 @@ import tensorflow as tf
 
 from library import run_record
 from library.cluster import Cluster
-from library.errors import RunError, UserError
+from library.errors import RunError
 from library.estimator import EvalSpec, ModeKeys, TrainSpec, train_and_evaluate
 from library.exporter import BestCheckpointExporter, find_checkpoint, global_step_of, read_best
-from library.files import check_folder, remove_leftovers, replacing
+from library.files import remove_leftovers, replacing
 from library.hooks import (
     CheckpointHook,
     EarlyStopHook,
     GracefulStopHook,
     ProgressHook,
-    StopAtLossHook,
     XlaHook,
 )
 from library.model_card import FILE as MODEL_FILE
@@ -34,12 +31,13 @@ from project.input_fn import (
     evaluation_input,
     keys_of_batch,
     num_train_examples,
-    overfit_input,
     train_input,
     train_pipeline,
 )
 from project.model_fn import model_fn
 from project.networks import prepared
+from project.overfit import overfit
+from project.plan import Plan, check_all_reduce, check_batch, description, plan_of
 from project.sessions import (
     DivergedError,
     estimator_of,
@@ -48,28 +46,6 @@ from project.sessions import (
     without_missing_device,
 )
 from project.settings import Hyperparameters, Settings
-
-OVERFIT_LOSS, OVERFIT_STEPS = 1e-3, 1000
-"""A cross entropy as good as zero, and the steps in which a model that can learn is there."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Plan:
-    """Where a run stands, and how far it goes."""
-
-    checkpoint: str | None  # the latest one
-    step: int  # of it
-    examples: int  # that the run has seen by then
-    epoch_examples: int
-    steps: int  # at which the run ends
-    steps_between_evals: int
-
-    @property
-    def evaluation_due(self) -> bool:
-        """Whether the latest checkpoint is one that an evaluation comes after."""
-        return self.step > 0 and (
-            self.step % self.steps_between_evals == 0 or self.step >= self.steps
-        )
 
 
 def train(settings: Settings, hyperparameters: Hyperparameters) -> None:
@@ -82,17 +58,17 @@ def train(settings: Settings, hyperparameters: Hyperparameters) -> None:
         serve(cluster)
         return
     parallel = Parallel.of(cluster, settings.devices, sync_replicas=settings.sync_replicas)
-    _check_batch(settings, hyperparameters, parallel)
+    check_batch(settings, hyperparameters, parallel)
     if cluster.all_reduce:
-        _check_all_reduce(settings, hyperparameters)
+        check_all_reduce(settings, hyperparameters)
     card = training_data(settings)
     strategy = parallel.strategy()
     hyperparameters = prepared(settings, hyperparameters)
     model = ModelCard.of(card.classes, hyperparameters)
     if settings.overfit:
-        _overfit(settings, hyperparameters, model, card.num_examples)
+        overfit(settings, hyperparameters, model, card.num_examples)
         return
-    plan = _plan(settings, model, num_train_examples(settings, card))
+    plan = plan_of(settings, model, num_train_examples(settings, card))
     step, steps = plan.step, plan.steps
     exporter = BestCheckpointExporter(
         settings.best_model_dir,
@@ -111,23 +87,14 @@ def train(settings: Settings, hyperparameters: Hyperparameters) -> None:
         # Opened, or brought to a cache, before anything is written.
         train_pipeline(settings, hyperparameters, 0)
     warm_start = _warm_start(settings, hyperparameters, model, plan)
-    if cluster.is_chief:
-        for change in _record_start(settings, hyperparameters, plan):
-            print(f"changed since the last start: {change}")
-        model.save(settings.model_dir)
-        remove_leftovers(settings.model_dir)
-        if warm_start:
-            warm_start.save(settings.model_dir)
-    if cluster.is_evaluator or not cluster.addresses:
-        remove_leftovers(settings.best_model_dir)
-
+    _write_start(settings, hyperparameters, plan, model, cluster, warm_start)
     if settings.deterministic and tf.config.list_physical_devices("GPU"):
         tf.config.experimental.enable_op_determinism()
     settings = without_missing_device(settings)
     if strategy and settings.prefetch_to_device:
         print("prefetch_to_device: left out: with several devices, each has its own prefetch")
         settings = dataclasses.replace(settings, prefetch_to_device=None)
-    for line in _description(settings, plan, parallel):
+    for line in description(settings, plan, parallel):
         print(line)
     schedule = {
         "train_batch_size": settings.train_batch_size,
@@ -161,56 +128,37 @@ def train(settings: Settings, hyperparameters: Hyperparameters) -> None:
                 train_and_evaluate(estimator, train_spec, eval_spec)
     if cluster.addresses and not cluster.is_evaluator:
         print(f"done: {cluster.name}")
-        return
+    else:
+        _tell_end(settings, early_stop)
+
+
+def _write_start(
+    settings: Settings,
+    hyperparameters: Hyperparameters,
+    plan: Plan,
+    model: ModelCard,
+    cluster: Cluster,
+    warm_start: WarmStart | None,
+) -> None:
+    """Bring the folders up to this start, each by the process that writes there."""
+    if cluster.is_chief:
+        for change in _record_start(settings, hyperparameters, plan):
+            print(f"changed since the last start: {change}")
+        model.save(settings.model_dir)
+        remove_leftovers(settings.model_dir)
+        if warm_start:
+            warm_start.save(settings.model_dir)
+    if cluster.is_evaluator or not cluster.addresses:
+        remove_leftovers(settings.best_model_dir)
+
+
+def _tell_end(settings: Settings, early_stop: EarlyStopHook) -> None:
     if early_stop.due:
         print(f"stopped early: {settings.early_stopping_evals} evaluations without a better loss")
     best = read_best(settings.best_model_dir)
     if best:
         where = f"step {best['step']}, in {settings.best_model_dir}"
         print(f"best model: {best['metric']} {best['value']:.4f} at {where}")
-
-
-def _check_batch(settings: Settings, hyperparameters: Hyperparameters, parallel: Parallel) -> None:
-    """Refuse a batch that cannot be divided as it has to be."""
-    parts = parallel.batch_parts * hyperparameters.gradient_accumulation
-    if settings.train_batch_size % parts:
-        raise UserError(
-            f"train_batch_size: {settings.train_batch_size} cannot be divided by {parts}: "
-            f"{len(parallel.devices)} devices x {parallel.num_sharing} workers that share a batch, "
-            f"the chief included, x gradient_accumulation {hyperparameters.gradient_accumulation}"
-        )
-
-
-def _check_all_reduce(settings: Settings, hyperparameters: Hyperparameters) -> None:
-    """Refuse what workers that average their gradients cannot do."""
-    for name in ("early_stopping_evals", "max_time"):
-        if getattr(settings, name) is not None:
-            raise UserError(
-                f"{name}: workers without parameter servers would have to stop at the same step: "
-                "leave it out"
-            )
-    if hyperparameters.network == "hub":
-        raise UserError(
-            "network: hub: the averages of a module's batch norm are not saved by workers without "
-            "parameter servers: have these"
-        )
-
-
-def _description(settings: Settings, plan: Plan, parallel: Parallel) -> Iterator[str]:
-    """What is about to happen, and where."""
-    devices, cluster = parallel.devices, parallel.cluster
-    where = devices[0] if len(devices) == 1 else f"{len(devices)} devices, {', '.join(devices)}"
-    where = "the CPU" if where == "/cpu:0" else where
-    yield (
-        f"training from step {plan.step} to {plan.steps} on {where}: "
-        f"{plan.epoch_examples} examples an epoch"
-    )
-    if parallel.batch_parts > 1:
-        batch_size = settings.train_batch_size
-        yield f"each step: {batch_size} examples, {batch_size // parallel.batch_parts} a device"
-    if cluster.addresses:
-        jobs = ", ".join(f"{len(tasks)} {job}" for job, tasks in cluster.addresses.items())
-        yield f"{cluster.name} of a cluster of {jobs}"
 
 
 def _warm_start(
@@ -239,22 +187,6 @@ def _warm_start(
     for line in warm_start.lines:
         print(line)
     return warm_start
-
-
-def _plan(settings: Settings, model: ModelCard, epoch_examples: int) -> Plan:
-    """What is left of a run, in steps of its present batch size."""
-    checkpoint, step = _last_checkpoint(settings, model)
-    batch_size = settings.train_batch_size
-    examples = run_record.examples_before(settings.model_dir, step, batch_size)
-    left = max(0, int(settings.train_epochs * epoch_examples) - examples)
-    return Plan(
-        checkpoint=checkpoint,
-        step=step,
-        examples=examples,
-        epoch_examples=epoch_examples,
-        steps=max(1, step + left // batch_size),
-        steps_between_evals=math.ceil(settings.epochs_between_evals * epoch_examples / batch_size),
-    )
 
 
 def _specs(
@@ -314,44 +246,6 @@ def _specs(
     return train_spec, eval_spec
 
 
-def _overfit(
-    settings: Settings, hyperparameters: Hyperparameters, model: ModelCard, num_examples: int
-) -> None:
-    """Learn a few fixed examples by heart, without all that is there to prevent it.
-
-    Raises:
-        RunError: the loss does not come down to OVERFIT_LOSS.
-    """
-    if settings.overfit > num_examples:
-        raise UserError(
-            f"overfit: {settings.overfit} is more than the {num_examples} examples of "
-            f"{settings.train_data}"
-        )
-    free = {"dropout_rate": 0.0, "l2_regularization": 0.0, "xentropy_label_smoothing": 0.0}
-    constant = {"learning_rate_schedule": "constant", "warmup_epochs": 0.0}
-    hyperparameters = dataclasses.replace(hyperparameters, **free, **constant)
-    batches = math.ceil(settings.overfit / settings.train_batch_size)
-    learnt = StopAtLossHook("batch_loss", bound=OVERFIT_LOSS, steps=batches)
-    schedule = {"train_batch_size": settings.train_batch_size, "num_examples": settings.overfit}
-    print(f"overfit: {settings.overfit} examples, at most {OVERFIT_STEPS} steps; nothing is kept")
-    with tempfile.TemporaryDirectory() as folder:
-        settings = dataclasses.replace(settings, model_dir=Path(folder))
-        estimator = estimator_of(settings, hyperparameters, model, **schedule, examples_offset=0)
-        with told_in_a_line(settings, settings.train_data):
-            estimator.train(
-                lambda: overfit_input(settings, hyperparameters),
-                hooks=[learnt],
-                max_steps=OVERFIT_STEPS,
-            )
-    if not learnt.reached:
-        raise RunError(
-            f"overfit: the loss is still {learnt.loss:.4f} after {learnt.step} steps: this model "
-            "cannot learn these examples, whatever the data; look at the network, the loss, the "
-            "labels and the learning_rate"
-        )
-    print(f"overfit: the model can learn: loss {learnt.loss:.4f} after {learnt.step} steps")
-
-
 @contextlib.contextmanager
 def _divergence_on_file(settings: Settings, plan: Plan) -> Iterator[None]:
     """Write what is known of a divergence to model_dir."""
@@ -371,27 +265,6 @@ def _divergence_on_file(settings: Settings, plan: Plan) -> Iterator[None]:
 def _last_step(settings: Settings) -> int:
     latest = tf.train.latest_checkpoint(str(settings.model_dir))
     return global_step_of(latest) if latest else 0
-
-
-def _last_checkpoint(settings: Settings, model: ModelCard) -> tuple[str | None, int]:
-    """The checkpoint to go on from, and its step: it has to fit the model."""
-    for name in ("model_dir", "best_model_dir"):
-        check_folder(name, getattr(settings, name))
-    latest = tf.train.latest_checkpoint(str(settings.model_dir))
-    records = run_record.load(settings.model_dir) if latest else []
-    last = [record["settings"] for record in records[-1:]]
-    places = [dataclasses.asdict(settings), *last]  # as seen from model_dir: both may be moved
-    places = [os.path.relpath(one["best_model_dir"], one["model_dir"]) for one in places]
-    if (not last or places[0] != places[1]) and read_best(settings.best_model_dir):
-        reason = f"that of {settings.model_dir} is {places[1]}" if last else "this run is new"
-        raise UserError(
-            f"best_model_dir: {settings.best_model_dir} holds the best model of another run, since "
-            f"{reason}: take another folder, or delete it"
-        )
-    if not latest:
-        return None, 0
-    model.must_equal(ModelCard.load(settings.model_dir), settings.model_dir)
-    return latest, global_step_of(latest)
 
 
 def _record_start(settings: Settings, hyperparameters: Hyperparameters, plan: Plan) -> list[str]:

@@ -272,3 +272,15 @@ def test_from_training_to_the_export(plain, data, tmp_path, tuning):
     row = (tmp_path / "predictions.csv").read_text().splitlines()[1].split(",")
     assert row[1] == served["class"][0].numpy().decode()
     assert float(row[2]) == pytest.approx(float(served["probability"][0]), abs=1e-5)
+
+
+@pytest.mark.slow
+def test_its_variables_can_be_on_a_parameter_server(plain, data, tmp_path):
+    words = ["--network", "hub", "--hub_module", plain, "--image_size", "null", "--fine_tuning"]
+    for split in ("train", "validation", "test"):
+        words += [f"--{split}_data", data / split]
+    words += ["--model_dir", tmp_path / "now", "--best_model_dir", tmp_path / "best"]
+    words += ["--workers", 0, "--ps", 1, "--train_epochs", 2]
+    process = run_program("run.py", "cluster", *words, cwd=tmp_path)
+    assert "done: chief 0" in process.stdout
+    assert (tmp_path / "best" / "best.json").exists()

@@ -111,9 +111,9 @@ def test_an_overflow_in_float16_changes_nothing_but_the_scale():
 
 
 def test_xla_compiles_and_gives_the_same_numbers(tmp_path):
-    plain = losses_of(steps=5)
+    plain = losses_of(steps=5, learning_rate=3e-4)
     dump = {"XLA_FLAGS": f"--xla_dump_to={tmp_path}"}
-    compiled = losses_of(dump, steps=5, xla=True)
+    compiled = losses_of(dump, steps=5, learning_rate=3e-4, xla=True)
     assert len(list(tmp_path.glob("*before_optimizations.txt"))) > 5
     np.testing.assert_allclose(compiled, plain, rtol=1e-4)
     (tmp_path / "none").mkdir()

@@ -1,0 +1,54 @@
+"""The option overfit: only whether the model can learn a few fixed examples by heart."""
+
+import dataclasses
+import math
+import tempfile
+from pathlib import Path
+
+from library.errors import RunError, UserError
+from library.hooks import StopAtLossHook
+from library.model_card import ModelCard
+from project.input_fn import overfit_input
+from project.sessions import estimator_of, told_in_a_line
+from project.settings import Hyperparameters, Settings
+
+OVERFIT_LOSS, OVERFIT_STEPS = 1e-3, 1000
+"""A cross entropy as good as zero, and the steps in which a model that can learn is there."""
+
+
+def overfit(
+    settings: Settings, hyperparameters: Hyperparameters, model: ModelCard, num_examples: int
+) -> None:
+    """Learn a few fixed examples by heart, without all that is there to prevent it.
+
+    Raises:
+        RunError: the loss does not come down to OVERFIT_LOSS.
+    """
+    if settings.overfit > num_examples:
+        raise UserError(
+            f"overfit: {settings.overfit} is more than the {num_examples} examples of "
+            f"{settings.train_data}"
+        )
+    free = {"dropout_rate": 0.0, "l2_regularization": 0.0, "xentropy_label_smoothing": 0.0}
+    constant = {"learning_rate_schedule": "constant", "warmup_epochs": 0.0}
+    hyperparameters = dataclasses.replace(hyperparameters, **free, **constant)
+    batches = math.ceil(settings.overfit / settings.train_batch_size)
+    learnt = StopAtLossHook("batch_loss", bound=OVERFIT_LOSS, steps=batches)
+    schedule = {"train_batch_size": settings.train_batch_size, "num_examples": settings.overfit}
+    print(f"overfit: {settings.overfit} examples, at most {OVERFIT_STEPS} steps; nothing is kept")
+    with tempfile.TemporaryDirectory() as folder:
+        settings = dataclasses.replace(settings, model_dir=Path(folder))
+        estimator = estimator_of(settings, hyperparameters, model, **schedule, examples_offset=0)
+        with told_in_a_line(settings, settings.train_data):
+            estimator.train(
+                lambda: overfit_input(settings, hyperparameters),
+                hooks=[learnt],
+                max_steps=OVERFIT_STEPS,
+            )
+    if not learnt.reached:
+        raise RunError(
+            f"overfit: the loss is still {learnt.loss:.4f} after {learnt.step} steps: this model "
+            "cannot learn these examples, whatever the data; look at the network, the loss, the "
+            "labels and the learning_rate"
+        )
+    print(f"overfit: the model can learn: loss {learnt.loss:.4f} after {learnt.step} steps")
