@@ -79,7 +79,7 @@ def features(
     function = _callable(module, handle)
     dtype = input_of(handle).dtype
     if dtype == tf.uint8:
-        x = tf.cast(images, dtype)
+        x = tf.cast(tf.round(tf.cast(images, tf.float32)), dtype)
     else:
         low, high = RANGES[input_range]
         x = tf.cast(low + tf.cast(images, tf.float32) * ((high - low) / 255.0), dtype)

@@ -9,13 +9,34 @@ from typing import Any
 
 import tensorflow as tf
 
-from library.cluster import Cluster, wait_until_gone, wait_until_there
+from library.cluster import COMING_SECS, Cluster, wait_until_gone, wait_until_there
+from library.errors import RunError
 from library.estimator import Estimator, EvalSpec
 from library.exporter import global_step_of
 from library.hooks import EarlyStopHook
 
 CHIEF_PATIENCE_SECS = 60.0
 """For which a chief may be out of reach before a parameter server ends."""
+
+
+def end_unless_there(tasks: Mapping[str, str], secs: float = COMING_SECS) -> None:
+    """End this process, status 1, when one of these tasks does not come in time.
+
+    For what waits for them in TensorFlow, without an end.
+
+    Args:
+        tasks: addresses by name.
+        secs: for how long.
+    """
+
+    def watch() -> None:
+        try:
+            wait_until_there(tasks, secs)
+        except RunError as error:
+            print(f"error: {error}", file=sys.stderr, flush=True)
+            os._exit(1)
+
+    threading.Thread(target=watch, name="watch", daemon=True).start()
 
 
 def serve(cluster: Cluster) -> None:

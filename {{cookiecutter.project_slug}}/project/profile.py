@@ -43,6 +43,8 @@ def profile(
     hyperparameters = prepared(settings, hyperparameters)
     card = training_data(settings)
     settings = without_missing_device(settings)
+    if settings.devices != 1:
+        print("devices: profile measures one")
     speed_of = functools.partial(_speed_of_steps, card=card, seconds=seconds)
     with told_in_a_line(settings, settings.train_data):
         if not URL.match(settings.train_data):

@@ -25,7 +25,7 @@ from library.hooks import (
 from library.model_card import FILE as MODEL_FILE
 from library.model_card import ModelCard
 from library.parallel import Parallel
-from library.tasks import WatchHook, evaluate_checkpoints, serve
+from library.tasks import WatchHook, end_unless_there, evaluate_checkpoints, serve
 from library.warm_start import WarmStart
 from project.input_fn import (
     evaluation_input,
@@ -62,6 +62,8 @@ def train(settings: Settings, hyperparameters: Hyperparameters) -> None:
     if cluster.all_reduce:
         check_all_reduce(settings, hyperparameters)
     card = training_data(settings)
+    if cluster.all_reduce and not cluster.is_evaluator:
+        end_unless_there(cluster.needed)
     strategy = parallel.strategy()
     hyperparameters = prepared(settings, hyperparameters)
     model = ModelCard.of(card.classes, hyperparameters)

@@ -106,6 +106,18 @@ def test_a_task_that_was_there_is_missed():
         wait_until_there({"ps 0": "localhost:1"}, secs=1)
 
 
+def test_a_worker_ends_when_another_does_not_come():
+    code = (
+        "import time; from library.tasks import end_unless_there\n"
+        "end_unless_there(dict([('worker 1', 'localhost:1')]), secs=1); time.sleep(60)"
+    )
+    process = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+    assert process.returncode == 1
+    assert process.stderr.splitlines()[-1] == ("error: worker 1 at localhost:1 has not come in 1 s")
+
+
 def free_addresses(count: int) -> list[str]:
     with contextlib.ExitStack() as stack:
         return [stack.enter_context(listening())[0] for _ in range(count)]

@@ -309,6 +309,14 @@ def test_a_wrong_flag_is_one_line(words, line):
     assert found.startswith(line)
 
 
+def test_a_number_can_have_words_beside_it():
+    for text, value in (("all", "all"), ("2", 2)):
+        assert resolve("--devices", text, cls=Settings).options.devices == value
+    for text in ("0", "many", "1.5"):
+        with pytest.raises(UserError, match="devices: .* is not all or a whole number at least 1"):
+            resolve("--devices", text, cls=Settings)
+
+
 def test_help_shows_groups_ranges_choices_and_defaults(capsys):
     with pytest.raises(SystemExit) as exit:
         resolve("--help")
