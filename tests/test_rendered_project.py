@@ -30,13 +30,15 @@ PYTEST = ["-m", "pytest", "-p", "no:cacheprovider", "-n", "logical", "--dist", "
 
 
 def test_the_project_of_pictures_passes_its_tests_where_it_is_rendered(render):
-    files = ["tests/test_config.py", "tests/test_run.py"]  # the others do not see the difference
-    assert " passed" in python(*PYTEST, *files, cwd=render())
+    # The others do not see the difference, and the demo runs the programs.
+    assert " passed" in python(*PYTEST, "tests/test_config.py", cwd=render())
 
 
 def test_the_project_of_sound_passes_its_tests(render):
     project = render(modality="audio")
-    assert " passed" in python(*PYTEST, "--deselect", "tests/test_audio.py", cwd=project)
+    names = "audio config_properties estimator exporter files hooks recording shuffling tfrecord"
+    others = [f"--ignore=tests/test_{name}.py" for name in names.split()]  # they pass in place
+    assert " passed" in python(*PYTEST, *others, cwd=project)
     files = ["tests/test_survival.py", "tests/test_convert_dataset.py", "tests/test_run.py"]
     assert " passed" in python(*PYTEST, "-m", "slow", *files, cwd=project)
 

@@ -161,7 +161,7 @@ def check(path: Path, flag: str) -> None:
 
 
 @hypothesis.given(file=st.sampled_from(FILES), damage=DAMAGE)
-@hypothesis.settings(max_examples=2500, **LIMITS)
+@hypothesis.settings(max_examples=1000, **LIMITS)
 def test_a_damaged_file_resolves_or_is_one_line_for_each_mistake(tmp_path_factory, file, damage):
     path = tmp_path_factory.getbasetemp() / "damaged.yaml"
     flag, content = file
