@@ -1,5 +1,6 @@
 """The user's mistakes, and what a command line answers to them."""
 
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -35,6 +36,9 @@ def run(main: Callable[[], None]) -> None:
         sys.exit(2)
     except RunError as error:
         sys.exit(f"error: {error}")
+    except BrokenPipeError:  # whoever reads what we print has had enough, as `head` has
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at the exit
+        sys.exit(1)
     except (PermissionError, FileExistsError, NotADirectoryError, IsADirectoryError) as error:
         print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
         sys.exit(2)

@@ -595,3 +595,14 @@ def test_help_does_not_import_tensorflow(tmp_path):
     )
     assert "--xentropy_label_smoothing" in process.stdout
     assert max(map(len, process.stdout.splitlines())) <= 80
+
+
+def test_a_reader_who_has_had_enough_is_no_traceback():
+    process = subprocess.Popen(
+        [sys.executable, "-u", ROOT / "run.py", "--print_config"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    process.stdout.close()
+    assert process.wait(60) == 1
+    assert process.stderr.read() == b""
