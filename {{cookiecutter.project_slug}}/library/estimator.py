@@ -68,15 +68,15 @@ class _UserCanDoNothing(logging.Filter):
     """
 
     PACKAGES = tuple(
-        os.sep + package + os.sep
-        for package in ("tensorflow", "tensorflow_estimator", "tf_keras", "library")
+        os.sep + package + os.sep for package in ("tensorflow", "tensorflow_estimator", "tf_keras")
     )
+    HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
     def filter(self, record: logging.LogRecord) -> bool:
         if "is deprecated" not in str(record.msg) or not record.args:
             return True
         place, instead = str(record.args[0]), str(record.args[-1])
-        inside = any(package in place for package in self.PACKAGES)
+        inside = any(package in place for package in (*self.PACKAGES, self.HERE))
         return not inside and not instead.startswith("Use tf.keras instead")
 
 

@@ -16,6 +16,7 @@ WARM_UP = 5
 """Steps that are not timed: the first ones allocate memory and fill the input's buffers."""
 
 EARLY_STOP_SECS = 5.0
+"""From look to look at what another process has found in its evaluations."""
 
 GET_NEXT = ("IteratorGetNext", "MultiDeviceIteratorGetNextFromShard")
 """What takes the next batch, for one device and for several."""
@@ -79,8 +80,12 @@ class ProgressHook(SessionRunHook):
         self.warm_time: float | None = None
 
     def before_run(self, run_context: Any) -> Any:
-        due = (self.step + 1) % self.every == 0 or self.step + 1 == self.steps
+        due = self._due(self.step, self.step + 1)
         return SessionRunArgs(self.each_step | self.line if due else self.each_step)
+
+    def _due(self, before: int, after: int) -> bool:
+        """Whether the way from step to step passes one that prints."""
+        return before // self.every < after // self.every or before < self.steps <= after
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         results, before = run_values.results, self.step
@@ -91,8 +96,7 @@ class ProgressHook(SessionRunHook):
         elif self.step >= self.warm_at:
             self.warm_at, self.warm_time = self.step, now
             self._count_from(now)
-        due = before // self.every < self.step // self.every or before < self.steps <= self.step
-        if due:
+        if self._due(before, self.step):
             print(self._line(float(results["loss"]), now), flush=True)
 
     def _count_from(self, now: float) -> None:
@@ -249,53 +253,20 @@ class EarlyStopHook(SessionRunHook):
             run_context.request_stop()
 
 
-class StopAtLossHook(SessionRunHook):
-    """Ends training when the loss has been under a bound for so many steps in a row."""
-
-    def __init__(self, loss: str, *, bound: float, steps: int):
-        """
-        Args:
-            loss: the name of the scalar.
-            bound: that it has to be under.
-            steps: for how long, as for all batches of an epoch.
-        """
-        self.loss_name, self.bound, self.needed = loss, bound, steps
-        self.under, self.step, self.loss = 0, 0, math.inf
+class XlaHook(SessionRunHook):
+    """Tells after the first step of how many parts of it XLA has made machine code."""
 
     def begin(self) -> None:
-        graph = tf.compat.v1.get_default_graph()
-        self.tensor = graph.get_tensor_by_name(f"{self.loss_name}:0")
-
-    @property
-    def reached(self) -> bool:
-        return self.under >= self.needed
-
-    def before_run(self, run_context: Any) -> Any:
-        return SessionRunArgs(self.tensor)
-
-    def after_run(self, run_context: Any, run_values: Any) -> None:
-        self.loss, self.step = float(run_values.results), self.step + 1
-        self.under = self.under + 1 if self.loss < self.bound else 0
-        if self.reached:
-            run_context.request_stop()
-
-
-class XlaHook(SessionRunHook):
-    """Tells after the first step of how many parts of the network XLA has made machine code."""
-
-    COMPILED = ("_XlaRun", "XlaLaunch")
+        self.told = False
 
     def before_run(self, run_context: Any) -> Any:
         graphs = tf.compat.v1.RunOptions(output_partition_graphs=True)
         return None if self.told else SessionRunArgs([], options=graphs)
 
-    def begin(self) -> None:
-        self.told = False
-
     def after_run(self, run_context: Any, run_values: Any) -> None:
         if not self.told:
             self.told = True
             graphs = run_values.run_metadata.partition_graphs
-            parts = sum(node.op in self.COMPILED for graph in graphs for node in graph.node)
+            parts = sum(node.op == "_XlaRun" for graph in graphs for node in graph.node)
             what = f"{parts} parts of the step are compiled" if parts else "nothing was compiled"
             print(f"xla: {what}", flush=True)

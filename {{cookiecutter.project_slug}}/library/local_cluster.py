@@ -10,7 +10,10 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from library.errors import RunError
+from library.errors import RunError, UserError
+
+MISTAKEN, INTERRUPTED = 2, 130
+"""Exit statuses, of a mistake of the user, and after ctrl-C or --max_time."""
 
 MAX_RESTARTS = 3
 """Of a worker that was killed."""
@@ -54,9 +57,23 @@ class _Task:
         return self.process.poll()
 
     @property
-    def last_line(self) -> str:
+    def last_words(self) -> str:
+        """The last line of the log, without the word that `library.errors.run` begins it with."""
         lines = self.log.read_text(encoding="utf-8", errors="replace").split("\n")
-        return next((line for line in reversed(lines) if line.strip()), "it said nothing")
+        line = next((line for line in reversed(lines) if line.strip()), "it said nothing")
+        return line.removeprefix("error: ").removeprefix("interrupted: ")
+
+    def must_be_well(self) -> None:
+        """Raise what a failed task would have raised here."""
+        if self.status == INTERRUPTED:
+            raise KeyboardInterrupt(self.last_words)
+        if self.status == MISTAKEN:
+            raise UserError(self.last_words)
+        if self.status:
+            raise RunError(
+                f"{self.name} ended with status {self.status}: {self.last_words} (see {self.log}); "
+                "the last checkpoint is whole, and the same command goes on from it"
+            )
 
     def end(self, number: signal.Signals, secs: float) -> None:
         """Send a signal, and kill what is still there after so many seconds."""
@@ -82,6 +99,7 @@ def run_on_this_machine(
         logs: the folder for a file of each task, such as worker-1.log.
 
     Raises:
+        UserError: what a task says of a mistake of the user.
         RunError: a task failed; it names the task and its log.
         KeyboardInterrupt: after the chief has saved, and all have ended.
     """
@@ -109,12 +127,10 @@ def run_on_this_machine(
                 print(lines.read(), end="", flush=True)
                 time.sleep(0.2)
             print(lines.read(), end="", flush=True)
-        if chief.status:
-            raise RunError(f"{chief.name} ended with status {chief.status}: {chief.last_line}")
+        chief.must_be_well()
         evaluator = tasks[-1]
         evaluator.process.wait()
-        if evaluator.status:
-            raise RunError(f"evaluator ended with status {evaluator.status}: {evaluator.last_line}")
+        evaluator.must_be_well()
         deadline = time.monotonic() + ENDING_SECS
         for task in tasks:
             if task.job == "worker":
@@ -122,7 +138,7 @@ def run_on_this_machine(
                     task.process.wait(max(0.0, deadline - time.monotonic()))
     except KeyboardInterrupt:
         chief.end(signal.SIGINT, SAVING_SECS)  # saves
-        raise KeyboardInterrupt(chief.last_line.removeprefix("interrupted: ")) from None
+        raise KeyboardInterrupt(chief.last_words) from None
     finally:
         for task in tasks:
             task.end(signal.SIGKILL if task.job == "ps" else signal.SIGTERM, 5)
@@ -131,14 +147,12 @@ def run_on_this_machine(
 def _watch_over(tasks: Sequence[_Task], *, restart: bool) -> None:
     """Start killed workers again; raise for what else has failed."""
     for task in tasks:
-        if not task.status:
+        # One that was interrupted has come to its --max_time, and so will the chief.
+        if task.status in (None, 0, INTERRUPTED):
             continue
         killed = task.status < 0 and task.job in ("worker", "evaluator") and restart
         if not killed or task.restarts == MAX_RESTARTS:
-            raise RunError(
-                f"{task.name} ended with status {task.status}: {task.last_line} (see {task.log}); "
-                "the last checkpoint is whole, and the same command goes on from it"
-            )
+            task.must_be_well()
         task.restarts += 1
         print(f"{task.name} was killed: started again", flush=True)
         task.start()

@@ -10,7 +10,6 @@ from library import replicas
 
 Optimizer = tf.compat.v1.train.Optimizer
 
-
 RATE_FACTORS = ("rate_factors",)
 """The collection of what `set_rate_factor` was told; a tuple, so that no checkpoint lists it."""
 

@@ -30,6 +30,7 @@ class Input:
 
     size: tuple[int | None, int | None]  # height and width in pixels; None: any
     dtype: tf.DType
+    takes_training: bool  # whether it can learn
 
 
 @functools.cache
@@ -40,16 +41,20 @@ def input_of(handle: str) -> Input:
         handle: a URL of TensorFlow Hub, or a folder.
 
     Raises:
-        UserError: it cannot be reached or read, or takes something else than pictures.
+        UserError: it cannot be reached or read, takes something else than pictures, or gives
+            something else than features.
     """
     with tf.Graph().as_default():
         function = _callable(_load(handle), handle)
         spec = _first_input(function)
-    if spec is None or spec.shape.rank != 4 or spec.shape[-1] != 3:
-        raise UserError(
-            f"hub_module: {handle} takes {spec}, and not pictures [batch, height, width, 3]"
-        )
-    return Input((spec.shape[1], spec.shape[2]), spec.dtype)
+        if spec is None or spec.shape.rank != 4 or spec.shape[-1] != 3:
+            raise UserError(
+                f"hub_module: {handle} takes {spec}, and not pictures [batch, height, width, 3]"
+            )
+        outputs = _only(function(tf.compat.v1.placeholder(spec.dtype, spec.shape)))
+    if not isinstance(outputs, tf.Tensor) or outputs.shape.rank != 2 or not outputs.shape[1]:
+        raise UserError(f"hub_module: {handle} gives {outputs}, and not [batch, features]")
+    return Input((spec.shape[1], spec.shape[2]), spec.dtype, _takes_training(function))
 
 
 def features(
@@ -69,33 +74,23 @@ def features(
         images: [batch, height, width, 3] in [0, 255], of any type.
         handle: a URL of TensorFlow Hub, or a folder.
         input_range: a key of RANGES; modules that take uint8 get [0, 255].
-        training: whether it learns.
+        training: whether it learns; it has to take that.
         rate_factor: of its learning rate.
 
     Returns:
         float32 [batch, features].
     """
     module = _of_graph(handle, rate_factor if training else None)
-    function = _callable(module, handle)
-    dtype = input_of(handle).dtype
-    if dtype == tf.uint8:
-        x = tf.cast(tf.round(tf.cast(images, tf.float32)), dtype)
+    taken = input_of(handle)
+    pixels = tf.cast(images, tf.float32)
+    if taken.dtype == tf.uint8:
+        pixels = tf.round(pixels)
     else:
         low, high = RANGES[input_range]
-        x = tf.cast(low + tf.cast(images, tf.float32) * ((high - low) / 255.0), dtype)
-    if not _takes_training(function):
-        if training:
-            raise UserError(
-                f"fine_tuning: {handle} cannot be fine-tuned: it takes no argument `training`"
-            )
-        outputs = function(x)
-    else:
-        outputs = function(x, training=training)
-    if isinstance(outputs, dict) and len(outputs) == 1:
-        (outputs,) = outputs.values()
-    if not isinstance(outputs, tf.Tensor) or outputs.shape.rank != 2 or not outputs.shape[1]:
-        raise UserError(f"hub_module: {handle} gives {outputs}, and not [batch, features]")
-    return tf.cast(outputs, tf.float32)
+        pixels = low + pixels * ((high - low) / 255.0)
+    options = {"training": training} if taken.takes_training or training else {}
+    outputs = _callable(module, handle)(tf.cast(pixels, taken.dtype), **options)
+    return tf.cast(_only(outputs), tf.float32)
 
 
 def _of_graph(handle: str, rate_factor: float | None) -> Any:
@@ -153,7 +148,7 @@ def _load(handle: str) -> Any:
 
 
 def _callable(module: Any, handle: str) -> Any:
-    """The function of a module: its __call__, or its only signature."""
+    """The function of a module: its __call__, or else its serving_default."""
     if callable(module):
         return module
     signatures = getattr(module, "signatures", {})
@@ -162,13 +157,15 @@ def _callable(module: Any, handle: str) -> Any:
     return signatures["serving_default"]
 
 
-def _concrete_functions(function: Any) -> list[Any]:
-    """All that is known of how it can be called."""
-    return getattr(function.__call__, "concrete_functions", []) or [function]
+def _only(outputs: Any) -> Any:
+    """The one tensor that a signature gives by its name."""
+    named = isinstance(outputs, dict) and len(outputs) == 1
+    return next(iter(outputs.values())) if named else outputs
 
 
 def _first_input(function: Any) -> tf.TensorSpec | None:
-    specs = tf.nest.flatten(_concrete_functions(function)[0].structured_input_signature)
+    concrete = getattr(function.__call__, "concrete_functions", None) or [function]
+    specs = tf.nest.flatten(concrete[0].structured_input_signature)
     return next((spec for spec in specs if isinstance(spec, tf.TensorSpec)), None)
 
 

@@ -70,7 +70,9 @@ def evaluate_checkpoints(
                 exporter.export(estimator, "", checkpoint, metrics, is_the_final_export=False)
                 numbers = (f"{name} {value:.4f}" for name, value in sorted(metrics.items()))
                 print(f"step {step}: {', '.join(numbers)}", flush=True)
-        except (tf.errors.NotFoundError, tf.errors.DataLossError, FileNotFoundError):
+        except (tf.errors.OpError, OSError, ValueError):
+            if tf.io.gfile.exists(f"{checkpoint}.index"):
+                raise
             continue  # the chief has deleted it by now: a newer one is there
         if step >= steps or early_stop.due:
             return

@@ -25,7 +25,10 @@ def prepared(settings: Settings, hyperparameters: Hyperparameters) -> Hyperparam
     if settings.mixed_precision:
         raise UserError("mixed_precision: a module computes in the type that it was saved in")
     module = hyperparameters.hub_module
-    height, width = pretrained.input_of(module).size
+    taken = pretrained.input_of(module)
+    if hyperparameters.fine_tuning and not taken.takes_training:
+        raise UserError(f"fine_tuning: {module} cannot learn: it takes no argument `training`")
+    height, width = taken.size
     size = hyperparameters.image_size or height
     if size is None:
         raise UserError(f"image_size: null: {module} takes any size: choose one")

@@ -4,9 +4,11 @@ import dataclasses
 import math
 import tempfile
 from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
 
 from library.errors import RunError, UserError
-from library.hooks import StopAtLossHook
 from library.model_card import ModelCard
 from project.input_fn import overfit_input
 from project.sessions import estimator_of, told_in_a_line
@@ -52,3 +54,34 @@ def overfit(
             "labels and the learning_rate"
         )
     print(f"overfit: the model can learn: loss {learnt.loss:.4f} after {learnt.step} steps")
+
+
+class StopAtLossHook(tf.compat.v1.train.SessionRunHook):
+    """Ends training when the loss has been under a bound for so many steps in a row."""
+
+    def __init__(self, loss: str, *, bound: float, steps: int):
+        """
+        Args:
+            loss: the name of the scalar.
+            bound: that it has to be under.
+            steps: for how long, as for all batches of an epoch.
+        """
+        self.loss_name, self.bound, self.needed = loss, bound, steps
+        self.under, self.step, self.loss = 0, 0, math.inf
+
+    def begin(self) -> None:
+        graph = tf.compat.v1.get_default_graph()
+        self.tensor = graph.get_tensor_by_name(f"{self.loss_name}:0")
+
+    @property
+    def reached(self) -> bool:
+        return self.under >= self.needed
+
+    def before_run(self, run_context: Any) -> Any:
+        return tf.compat.v1.train.SessionRunArgs(self.tensor)
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        self.loss, self.step = float(run_values.results), self.step + 1
+        self.under = self.under + 1 if self.loss < self.bound else 0
+        if self.reached:
+            run_context.request_stop()

@@ -137,8 +137,8 @@ def estimator_of(
         warm_start: for a training that begins with another one's variables.
         schedule: for a training, what `project.model_fn.learning_rate` needs.
     """
-    # CheckpointHook saves; this is for workers that would do it by the clock, each at another step.
     cluster = parallel.cluster if parallel else Cluster()
+    # CheckpointHook saves; this is for workers that would do it by the clock, each at another step.
     steps = {"save_checkpoints_steps": 1000} if cluster.all_reduce else {}
     config = RunConfig(
         model_dir=str(settings.model_dir),
@@ -153,8 +153,23 @@ def estimator_of(
     if cluster.has_servers and not cluster.is_evaluator:
         # For functions whose variables are on a server, such as those of a hub module.
         config.session_config.share_cluster_devices_in_session = True
+    params = params_of(settings, hyperparameters, model, parallel=parallel) | schedule
+    return Estimator(
+        model_fn, config=config, params=params, warm_start_from=warm_start and warm_start.settings
+    )
+
+
+def params_of(
+    settings: Settings,
+    hyperparameters: Hyperparameters,
+    model: ModelCard,
+    *,
+    parallel: Parallel | None = None,
+) -> dict[str, Any]:
+    """What `model_fn` needs to know, but for the schedule of a training."""
+    cluster = parallel.cluster if parallel else Cluster()
     in_step = cluster.has_servers and parallel.sync
-    params = {
+    return {
         **dataclasses.asdict(hyperparameters),
         "class_names": model.class_names,
         "random_seed": settings.random_seed,
@@ -162,11 +177,7 @@ def estimator_of(
         "compute_dtype": _compute_dtype(settings),
         "sync_workers": cluster.num_workers if in_step else 0,
         "is_chief": cluster.is_chief,
-        **schedule,
     }
-    return Estimator(
-        model_fn, config=config, params=params, warm_start_from=warm_start and warm_start.settings
-    )
 
 
 def _compute_dtype(settings: Settings) -> str:

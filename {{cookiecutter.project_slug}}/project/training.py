@@ -41,6 +41,7 @@ from project.plan import Plan, check_all_reduce, check_batch, description, plan_
 from project.sessions import (
     DivergedError,
     estimator_of,
+    params_of,
     told_in_a_line,
     training_data,
     without_missing_device,
@@ -182,9 +183,8 @@ def _warm_start(
     def build() -> None:
         dataset = evaluation_input(settings.validation_data, settings, hyperparameters)
         features, labels = tf.compat.v1.data.make_one_shot_iterator(dataset).get_next()
-        model_fn(features, labels, ModeKeys.EVAL, estimator.params)
+        model_fn(features, labels, ModeKeys.EVAL, params_of(settings, hyperparameters, model))
 
-    estimator = estimator_of(settings, hyperparameters, model)
     warm_start = WarmStart.of(checkpoint, build)
     for line in warm_start.lines:
         print(line)
@@ -234,7 +234,7 @@ def _specs(
             progress,
             *[save] * cluster.is_chief,
             stop,
-            early_stop,
+            *[early_stop] * bool(settings.early_stopping_evals),
         ],
     )
     eval_spec = EvalSpec(

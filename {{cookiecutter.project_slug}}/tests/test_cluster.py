@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import os
 import re
 import signal
@@ -15,10 +16,14 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 from conftest import ROOT, run_program, small_model
+from test_estimator import linear_input, linear_model
 
 from library.cluster import Cluster, wait_until_gone, wait_until_there
 from library.errors import RunError, UserError
-from library.exporter import global_step_of, read_best
+from library.estimator import Estimator, EvalSpec, RunConfig
+from library.exporter import BestCheckpointExporter, global_step_of, read_best
+from library.hooks import EarlyStopHook
+from library.tasks import evaluate_checkpoints
 
 CLUSTER = {"chief": ["a:1"], "worker": ["b:1", "b:2"], "ps": ["c:1"]}
 
@@ -116,6 +121,22 @@ def test_a_worker_ends_when_another_does_not_come():
     )
     assert process.returncode == 1
     assert process.stderr.splitlines()[-1] == ("error: worker 1 at localhost:1 has not come in 1 s")
+
+
+def test_an_evaluator_goes_on_where_a_checkpoint_is_gone_by_the_time(tmp_path):
+    config = RunConfig(model_dir=str(tmp_path / "now"), keep_checkpoint_max=1)
+    model = Estimator(linear_model, config=config)
+
+    def while_the_chief_goes_on():
+        if model.latest_checkpoint().endswith("ckpt-1"):
+            model.train(linear_input, steps=1)  # deletes the one that is to be evaluated
+        return linear_input().take(1)
+
+    model.train(linear_input, steps=1)
+    exporter = BestCheckpointExporter(tmp_path / "best")
+    spec = EvalSpec(while_the_chief_goes_on, exporters=exporter)
+    evaluate_checkpoints(model, spec, steps=2, early_stop=EarlyStopHook(exporter, math.inf))
+    assert exporter.evaluated_step == read_best(tmp_path / "best")["step"] == 2
 
 
 def free_addresses(count: int) -> list[str]:
@@ -240,12 +261,25 @@ def test_the_command_cluster_trains_in_step(data, tmp_path, how):
     assert {"chief-0.log", "worker-0.log", "evaluator-0.log"} <= logs
 
 
+@pytest.mark.slow
+def test_a_cluster_that_has_come_to_its_time_is_saved(data, tmp_path):
+    words = ["--workers", 1, "--train_epochs", 5000, "--max_time", 0.3, *small_model()]
+    words += ["--model_dir", tmp_path / "now", "--best_model_dir", tmp_path / "best"]
+    for split in ("train", "validation", "test"):
+        words += [f"--{split}_data", data / split]
+    process = run_program("run.py", "cluster", *words, cwd=tmp_path, status=130)
+    (line,) = process.stderr.splitlines()
+    # By its name: the worker may take a step while the chief saves.
+    step = tf.train.latest_checkpoint(tmp_path / "now").rpartition("-")[2]
+    assert line == f"interrupted: saved at step {step}; the same command goes on from there"
+
+
 def test_the_command_cluster_tells_what_failed(data, tmp_path):
     words = ["--train_data", tmp_path / "none", "--model_dir", tmp_path / "now"]
     words += ["--best_model_dir", tmp_path / "best"]
-    process = run_program("run.py", "cluster", *words, cwd=tmp_path, status=1)
+    process = run_program("run.py", "cluster", *words, cwd=tmp_path, status=2)
     (line,) = process.stderr.splitlines()
-    assert "error: train_data: there is no data set" in line
+    assert line.startswith("error: train_data: there is no data set")
     assert not (tmp_path / "best").exists()
 
 

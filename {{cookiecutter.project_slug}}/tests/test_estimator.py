@@ -1,6 +1,7 @@
 """The Estimator API on this TensorFlow: all names, distribution strategies, TF_CONFIG, no noise."""
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -169,6 +170,17 @@ def test_its_own_deprecation_is_not_shown_and_warnings_that_matter_are():
     assert len(shown) == 2
     assert "disable_resource_variables" in shown[0], "the user's own call of something deprecated"
     assert shown[1] == "WARNING:tensorflow:this matters"
+
+
+def test_a_notice_of_a_project_below_a_folder_called_library_is_shown():
+    notice = "From %s: %s (from tf) is deprecated and will be removed after %s. %s"
+    found = [
+        estimator._UserCanDoNothing().filter(
+            logging.LogRecord("tf", 30, "", 0, notice, (place, "f", "now", "Use g."), None)
+        )
+        for place in ("/me/library/project/model_fn.py:3", f"{estimator.__file__}:3")
+    ]
+    assert found == [True, False]
 
 
 def test_importing_the_library_chooses_keras_2_in_time():

@@ -209,12 +209,20 @@ def test_mistakes_are_one_line_each(plain, tmp_path, monkeypatch):
             return x
 
     tf.saved_model.save(Sound(), str(tmp_path / "sound"))
+
+    class Image(tf.Module):
+        @tf.function(input_signature=[tf.TensorSpec([None, 16, 16, 3], tf.float32)])
+        def __call__(self, x):
+            return x
+
+    tf.saved_model.save(Image(), str(tmp_path / "image"))
     tf.saved_model.save(tf.Module(), str(tmp_path / "nothing"))
     for handle, words in {
         str(tmp_path / "none"): "there is no folder",
         str(tmp_path / "empty"): "no SavedModel of TensorFlow 2",
         str(tmp_path / "sound"): "not pictures",
         str(tmp_path / "nothing"): "cannot be called",
+        str(tmp_path / "image"): r"gives .*, and not \[batch, features\]",
         url: f"cannot be reached.*set TFHUB_CACHE_DIR.*unpack its .tar.gz by hand in {place}",
     }.items():
         with pytest.raises(UserError, match=words) as error:
@@ -247,7 +255,25 @@ def test_a_module_that_cannot_learn_can_be_used_frozen(tmp_path):
     tf.saved_model.save(Frozen(), handle)
     trained(handle, tmp_path / "model")
     with pytest.raises(UserError, match="fine_tuning: .* takes no argument `training`"):
-        trained(handle, tmp_path / "tuned", fine_tuning=True)
+        checked(handle, image_size=16, fine_tuning=True)
+
+
+def test_a_signature_does_where_the_module_itself_cannot_be_called(tmp_path):
+    module = tf.Module()
+    module.scale = tf.Variable(2.0)
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 16, 16, 3], tf.float32, name="pictures")])
+    def serve(pictures):
+        return {"mean": module.scale * tf.reduce_mean(pictures, [1, 2])}
+
+    handle = str(tmp_path / "signature")
+    tf.saved_model.save(module, handle, signatures=serve)
+    assert checked(handle, image_size=None).image_size == 16
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        options = {"input_range": "0..255", "training": False, "rate_factor": 1.0}
+        outputs = pretrained.features(IMAGES, handle, **options)
+        session.run(tf.compat.v1.global_variables_initializer())
+        np.testing.assert_allclose(session.run(outputs), 2 * IMAGES.mean((1, 2)), rtol=1e-5)
 
 
 @pytest.mark.parametrize("tuning", ["--fine_tuning", "--no-fine_tuning"])
