@@ -9,6 +9,7 @@ RENDER = $(BIN)/cookiecutter --no-input --default-config --overwrite-if-exists -
 # What runs in place leaves no caches in the template.
 export PYTHONDONTWRITEBYTECODE = 1
 export RUFF_NO_CACHE = true
+export MYPY_CACHE_DIR = $(CURDIR)/build/mypy
 
 .PHONY: demo demo-audio test matrix lint benchmark peers
 
@@ -41,9 +42,11 @@ peers: $(VENV)/installed  ## limits, other systems and ours on the same pictures
 	$(BIN)/python benchmarks/peers.py
 	$(BIN)/python benchmarks/conversion.py
 
-lint: $(VENV)/installed  ## the linter
+lint: $(VENV)/installed  ## the linter, and the types
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIN)/python -m mypy
+	cd "$(TEMPLATE)" && $(BIN)/python -m mypy
 
 # One environment for the template and what it renders: the projects are rendered, then installed.
 $(VENV)/installed: pyproject.toml $(TEMPLATE)/pyproject.toml

@@ -21,9 +21,9 @@ MODALITIES = pytest.mark.parametrize("modality", ["images", "audio"])
 
 
 @MODALITIES
-@pytest.mark.parametrize("command", ["check", "format --check"])
+@pytest.mark.parametrize("command", ["ruff check", "ruff format --check", "mypy"])
 def test_the_linter_finds_nothing(render, modality, command):
-    python("-m", "ruff", *command.split(), cwd=render(modality=modality))
+    python("-m", *command.split(), cwd=render(modality=modality))
 
 
 PYTEST = ["-m", "pytest", "-p", "no:cacheprovider", "-n", "logical", "--dist", "worksteal"]

@@ -94,6 +94,13 @@ class Options:
     beam_options: str | None = option(None, "Beam's own options, in one line", group=WORK)
     verify: bool = option(False, "read a finished data set, and name its faults", group=WORK)
 
+    @property
+    def root(self) -> Path:
+        """The folder of the files, without which nothing can be converted."""
+        if self.dataset_dir is None:
+            raise UserError("dataset_dir: missing: the folder of the files")
+        return self.dataset_dir
+
 
 def main() -> None:
     parser = Parser(__doc__ + shards.HELP, Options, ShardOptions)
@@ -124,7 +131,7 @@ def convert(options: Options, shard_options: ShardOptions) -> None:
     if complete.exists():  # a conversion was stopped while it put its files in their places
         conversion.put_in_place(complete)
     check_places(folder, options)
-    plan = conversion.fingerprint(options.dataset_dir, files, classes=layout.classes, **known)
+    plan = conversion.fingerprint(options.root, files, classes=layout.classes, **known)
     conversion.open_partial(partial, plan, shared=bool(options.shards or options.finalize))
 
     files = random.Random(options.random_seed).sample(files, len(files))
@@ -137,8 +144,10 @@ def convert(options: Options, shard_options: ShardOptions) -> None:
     }
     if not options.finalize:
         wanted = [task for of_set in tasks.values() for task in chosen(of_set, options)]
-        kind = {"standard": shards.standard, "write_shard": shards.write_shard}
-        run_missing(functools.partial(conversion.convert_shard, **kind), wanted, options, UNIT)
+        write = functools.partial(
+            conversion.convert_shard, standard=shards.standard, write_shard=shards.write_shard
+        )
+        run_missing(write, wanted, options, UNIT)
     if options.shards:
         print(f"shards {options.shards} are written; --finalize ends it when all are there")
         return
@@ -178,10 +187,8 @@ def check_options(options: Options) -> None:
             f"tfrecord_filename: {name} is not a name of letters, digits, ., - and _; the folder "
             "is tfrecord_dir"
         )
-    if options.dataset_dir is None:
-        raise UserError("dataset_dir: missing: the folder of the files")
-    if not options.dataset_dir.is_dir():
-        raise UserError(f"dataset_dir: {options.dataset_dir} is not a folder")
+    if not options.root.is_dir():
+        raise UserError(f"dataset_dir: {options.root} is not a folder")
     check_folder("tfrecord_dir", options.tfrecord_dir)
     if options.classes_from and options.classes_from.suffix != ".json":
         raise UserError(
@@ -209,7 +216,7 @@ def check_options(options: Options) -> None:
 
 def find_files(options: Options) -> layouts.Layout:
     """The files to convert, in the layout that the flags name."""
-    root, links = options.dataset_dir, options.follow_links
+    root, links = options.root, options.follow_links
     classes = Card.load(options.classes_from).classes if options.classes_from else None
     if options.unlabeled:
         layout = layouts.files_without_labels(root, follow_links=links)
@@ -227,8 +234,8 @@ def find_files(options: Options) -> layouts.Layout:
 
 def used(options: Options) -> dict[str, Any]:
     """The options that make a difference to the result."""
-    names = ("tfrecord_filename", "unlabeled", "follow_links", "validation_fraction")
-    names += ("num_shards", "random_seed")
+    names = ["tfrecord_filename", "unlabeled", "follow_links", "validation_fraction"]
+    names += ["num_shards", "random_seed"]
     return {name: getattr(options, name) for name in names}
 
 
@@ -239,12 +246,11 @@ def split(
     size = conversion.FILES_PER_SCAN
     parts = [files[begin : begin + size] for begin in range(0, len(files), size)]
     tasks = [
-        Task(partial / f"scan-{number:05}", options.dataset_dir, part)
-        for number, part in enumerate(parts)
+        Task(partial / f"scan-{number:05}", options.root, part) for number, part in enumerate(parts)
     ]
     scan = functools.partial(conversion.scan_files, thumbnail=shards.thumbnail)
     run_missing(scan, tasks, options, "files compared")
-    scanned = {}
+    scanned: dict[str, tuple[str, str]] = {}
     for task in tasks:
         report = conversion.load_report(task)
         if report is None:
@@ -276,7 +282,7 @@ def shard_tasks(
     return [
         Task(
             partial / f"{name}-{number:05}-of-{num_shards:05}{shards.SUFFIX}",
-            options.dataset_dir,
+            options.root,
             files[number::num_shards],
             classes,
             shard_options,

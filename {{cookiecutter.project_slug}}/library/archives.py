@@ -90,7 +90,7 @@ def index_of(archives: Sequence[str | Path]) -> np.ndarray:
     """
     rows = []
     for number, path in enumerate(archives):
-        with _opened(path) as archive, _damage_told(lambda path=path: path):
+        with _opened(path) as archive, _damage_told(functools.partial(str, path)):
             for name in map(_name_of, range(len(archive))):
                 length = len(_waveform(archive, name))
                 label = archive[name].attrs.get("label")
@@ -156,6 +156,7 @@ class Archive:
         self.shards = self.card.files(path)
         index = Path(f"{path}.index")
         if not self._open_index(index):
+            self.index = np.empty(0, INDEX)  # Windows replaces no file that is open
             write_index(path, self.shards)
             if not self._open_index(index):
                 raise UserError(f"{path}.json: its shards hold other recordings")
@@ -233,8 +234,8 @@ class Archive:
 
     def _recording(self, number: int) -> h5py.Dataset:
         # Not threading.local: Python meets TensorFlow's threads anew at each call, and forgets it.
-        recording = self.opened.get(threading.get_ident())
-        if recording is None:
+        find = self.opened.get(threading.get_ident())
+        if find is None:
             open_file = functools.lru_cache(OPEN_FILES)(_opened)
 
             @functools.lru_cache(OPEN_RECORDINGS)
@@ -249,8 +250,8 @@ class Archive:
                     )
                 return waveform
 
-            self.opened[threading.get_ident()] = recording
-        return recording(number)
+            find = self.opened[threading.get_ident()] = recording
+        return find(number)
 
 
 def write_index(path: str | Path, archives: Sequence[str | Path]) -> None:

@@ -9,7 +9,7 @@ import functools
 import hashlib
 import itertools
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +31,8 @@ CONTAINER = Path("/sys/fs/cgroup")
 class Memory:
     """Records by their number, in memory: a `library.sources.Source`."""
 
-    dtype, shape = np.dtype(object), ()
+    dtype = np.dtype(object)
+    shape: Sequence[int] = ()
 
     def __init__(self, records: Iterable[bytes]):
         self.records = np.array([*records], object)

@@ -164,9 +164,14 @@ def write_report(task: Task, **content: Any) -> None:
 def load_report(task: Task) -> Report | None:
     """What a finished task has written, or None."""
     try:
-        return json.loads(task.report.read_text(encoding="utf-8", errors="surrogateescape"))
+        return read_report(task)
     except FileNotFoundError:
         return None
+
+
+def read_report(task: Task) -> Report:
+    """What a finished task has written."""
+    return json.loads(task.report.read_text(encoding="utf-8", errors="surrogateescape"))
 
 
 def fingerprint(root: Path, files: Iterable[Found], **options: Any) -> str:
@@ -223,8 +228,9 @@ def finish(
     Raises:
         UserError: a shard is missing.
     """
-    reports = [load_report(task) for task in tasks]
-    missing = [str(number) for number, report in enumerate(reports) if report is None]
+    found = [load_report(task) for task in tasks]
+    reports = [report for report in found if report is not None]
+    missing = [str(number) for number, report in enumerate(found) if report is None]
     if missing:
         some = ", ".join(missing[:10]) + (" ..." if len(missing) > 10 else "")
         raise UserError(

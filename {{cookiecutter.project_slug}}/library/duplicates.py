@@ -79,7 +79,7 @@ def split_by_content(
     """
     usable = [found for found in files if found.name in scanned and scanned[found.name][1]]
     thumbnails = [np.frombuffer(bytes.fromhex(scanned[p.name][1]), np.uint8) for p in usable]
-    groups = near_duplicates(np.array(thumbnails)) if usable else []
+    groups: list[int] = near_duplicates(np.array(thumbnails)).tolist() if usable else []
     lowest: dict[int, str] = {}
     for group, found in zip(groups, usable, strict=True):
         checksum = scanned[found.name][0]

@@ -20,7 +20,7 @@ import os
 import sys
 import types
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from library.errors import UserError
 
@@ -73,9 +73,12 @@ class _UserCanDoNothing(logging.Filter):
     HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if "is deprecated" not in str(record.msg) or not record.args:
+        arguments = record.args
+        if "is deprecated" not in str(record.msg) or not isinstance(arguments, tuple):
             return True
-        place, instead = str(record.args[0]), str(record.args[-1])
+        if not arguments:
+            return True
+        place, instead = str(arguments[0]), str(arguments[-1])
         inside = any(package in place for package in (*self.PACKAGES, self.HERE))
         return not inside and not instead.startswith("Use tf.keras instead")
 
@@ -254,7 +257,7 @@ def _fill_in(module: types.ModuleType) -> None:
 
 
 def _mend_tensorflow() -> None:
-    estimator_training = types.ModuleType("tensorflow.python.distribute.estimator_training")
+    estimator_training: Any = types.ModuleType("tensorflow.python.distribute.estimator_training")
     estimator_training.init_run_config = _init_run_config
     estimator_training.should_run_distribute_coordinator = _should_run_distribute_coordinator
     estimator_training.train_and_evaluate = _train_and_evaluate
@@ -281,3 +284,7 @@ _import_tensorflow().get_logger().addFilter(_UserCanDoNothing())
 _mend_tensorflow()
 
 from tensorflow_estimator._api.v2.estimator import *  # noqa: E402, F403  all the public names
+
+if TYPE_CHECKING:  # the package has no types
+
+    def __getattr__(name: str) -> Any: ...

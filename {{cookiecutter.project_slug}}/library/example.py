@@ -3,6 +3,8 @@
 A process that only writes examples, as each worker of a conversion, is a tenth as large for it.
 """
 
+from typing import Any
+
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from library.pictures import Jpeg
@@ -10,13 +12,15 @@ from library.pictures import Jpeg
 _Field = descriptor_pb2.FieldDescriptorProto
 
 
-def _example_class() -> type:
+def _example_class() -> type[Any]:
     """Source: tensorflow/core/example/example.proto and feature.proto."""
     file = descriptor_pb2.FileDescriptorProto(
         name="example.proto", package="tensorflow", syntax="proto3"
     )
 
-    def field(message, name: str, number: int, kind: int, *, of: str = "", many: bool = False):
+    def field(
+        message: Any, name: str, number: int, kind: int, *, of: str = "", many: bool = False
+    ) -> Any:
         label = _Field.LABEL_REPEATED if many else _Field.LABEL_OPTIONAL
         type_name = {"type_name": f".tensorflow.{of}"} if of else {}
         return message.field.add(name=name, number=number, type=kind, label=label, **type_name)

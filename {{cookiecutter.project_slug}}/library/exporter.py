@@ -94,7 +94,7 @@ class BestCheckpointExporter(Exporter):
             raise ValueError(
                 f"The evaluation has no metric {self.metric}; it has {', '.join(eval_result)}"
             )
-        new = {
+        new: dict[str, Any] = {
             "value": float(eval_result[self.metric]),
             "step": int(eval_result["global_step"]),
             "time": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),

@@ -1,9 +1,10 @@
-"""What happens beside the training steps: the progress line, stopping well, stopping early."""
+"""What happens beside the training steps: the line of progress, stopping well, stopping early."""
 
 import math
 import os
 import signal
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -11,6 +12,8 @@ from typing import Any
 import tensorflow as tf
 
 from library.exporter import BestCheckpointExporter
+from library.progress import StatusLine
+from library.tensorboard import add_scalars
 
 WARM_UP = 5
 """Steps that are not timed: the first ones allocate memory and fill the input's buffers."""
@@ -26,7 +29,7 @@ SessionRunArgs = tf.compat.v1.train.SessionRunArgs
 
 
 class ProgressHook(SessionRunHook):
-    """Prints a line every so many steps, and writes its rates for TensorBoard.
+    """Says how far the training is, every so many steps, and writes its rates for TensorBoard.
 
     An iteration is the time that it waits for the input, and that of the training step. The first
     WARM_UP steps of a process, checkpoints and evaluations do not count in the rates; the time
@@ -35,56 +38,63 @@ class ProgressHook(SessionRunHook):
 
     def __init__(
         self,
-        loss: str,
+        shown: Sequence[str],
         checkpoints: "CheckpointHook",
         *,
         every: int,
         steps: int,
         batch_size: int,
-        examples: int,
-        offset: int,
+        epoch_of: Callable[[int], float],
         summary_dir: str | Path | None,
+        line: StatusLine,
         shared: bool = False,
     ):
         """
         Args:
-            loss: the name of the scalar to show; fetched only at the steps that print.
+            shown: scalars to show, such as "loss", whose tensors are named `batch_loss`; of those
+                that the graph has. They are fetched only at the steps that show them.
             checkpoints: the hook whose time is none of the training step's.
             every: number of steps from line to line.
             steps: the step at which the run ends.
             batch_size: examples a step.
-            examples: examples an epoch.
-            offset: how many more examples the run has seen than steps of this batch size have.
+            epoch_of: step -> epochs since the begin of the run.
             summary_dir: for `examples_per_sec`, `step_ms` and `input_wait_share`; None: for none.
+            line: where it is said; a live one is written anew several times a second.
             shared: whether other processes take steps of the same run.
         """
-        self.loss_name, self.checkpoints, self.every, self.steps = loss, checkpoints, every, steps
-        self.batch_size, self.examples, self.offset = batch_size, examples, offset
-        self.summary_dir, self.shared = summary_dir, shared
+        self.shown, self.checkpoints, self.every, self.steps = shown, checkpoints, every, steps
+        self.batch_size, self.epoch_of = batch_size, epoch_of
+        self.summary_dir, self.line, self.shared = summary_dir, line, shared
 
     def begin(self) -> None:
         graph = tf.compat.v1.get_default_graph()
         self.global_step = tf.compat.v1.train.get_global_step()
-        self.line = {"loss": graph.get_tensor_by_name(f"{self.loss_name}:0")}
+        names = {op.name for op in graph.get_operations()}
+        self.scalars = {
+            name: graph.get_tensor_by_name(f"batch_{name}:0")
+            for name in self.shown
+            if f"batch_{name}" in names
+        }
         # The clock is read where a step begins, and where its input is there.
         inputs = [op for op in graph.get_operations() if op.type in GET_NEXT]
         begin = tf.timestamp()
         with tf.control_dependencies(inputs):
             self.each_step = {"waited": tf.timestamp() - begin}
         if self.shared:
-            self.each_step |= {"step": self.global_step, **self.line}
+            self.each_step |= {"step": self.global_step, **self.scalars}
 
     def after_create_session(self, session: Any, coord: Any) -> None:
         self.step = int(session.run(self.global_step))
         self.warm_at = self.step + WARM_UP
         self.warm_time: float | None = None
+        self.rates: dict[str, float] = {}
 
     def before_run(self, run_context: Any) -> Any:
-        due = self._due(self.step, self.step + 1)
-        return SessionRunArgs(self.each_step | self.line if due else self.each_step)
+        showing = self._due(self.step, self.step + 1) or self.line.due
+        return SessionRunArgs(self.each_step | self.scalars if showing else self.each_step)
 
     def _due(self, before: int, after: int) -> bool:
-        """Whether the way from step to step passes one that prints."""
+        """Whether the way from step to step passes one that shows."""
         return before // self.every < after // self.every or before < self.steps <= after
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
@@ -96,37 +106,65 @@ class ProgressHook(SessionRunHook):
         elif self.step >= self.warm_at:
             self.warm_at, self.warm_time = self.step, now
             self._count_from(now)
+        scalars = {name: float(results[name]) for name in self.scalars if name in results}
         if self._due(before, self.step):
-            print(self._line(float(results["loss"]), now), flush=True)
+            self._measure(now)
+            self.line.update(self._text(scalars, now), self._short(scalars, now))
+        elif scalars and self.line.due:
+            if not self.rates:
+                self._measure(now)
+            self.line.update("", self._short(scalars, now))
 
     def _count_from(self, now: float) -> None:
         self.waited, self.last_step, self.last_time = 0.0, self.step, now
         self.last_pause = self.checkpoints.seconds
 
-    def _line(self, loss: float, now: float) -> str:
-        epoch = (self.step * self.batch_size + self.offset) / self.examples
-        line = f"step {self.step} of {self.steps}  epoch {epoch:.1f}  loss {loss:.4f}"
+    def _measure(self, now: float) -> None:
+        """Bring the rates up to date, from those of the steps since the last time."""
         if self.warm_time is None or self.step == self.last_step:
-            return line
+            return
         seconds = now - self.last_time - (self.checkpoints.seconds - self.last_pause)
         steps = self.step - self.last_step
-        rates = {
+        self.rates = {
             "examples_per_sec": steps * self.batch_size / seconds,
             "step_ms": 1e3 * (seconds - self.waited) / steps,
             "input_wait_share": self.waited / seconds,
         }
         if self.summary_dir:
-            writer = tf.compat.v1.summary.FileWriterCache.get(str(self.summary_dir))
-            values = [tf.compat.v1.Summary.Value(tag=k, simple_value=v) for k, v in rates.items()]
-            writer.add_summary(tf.compat.v1.Summary(value=values), self.step)
-        per_step = (now - self.warm_time) / (self.step - self.warm_at)
-        left = round((self.steps - self.step) * per_step)
+            add_scalars(self.summary_dir, self.rates, self.step)
         self._count_from(now)
-        return (
-            f"{line}  {rates['examples_per_sec']:,.0f} examples/s  {rates['step_ms']:.1f} ms a step"
-            f"  {100 * rates['input_wait_share']:.0f}% waiting for input"
-            f"  {left // 60}:{left % 60:02} left"
-        )
+
+    def _left(self, now: float) -> str:
+        """The time left, as [h:]mm:ss."""
+        per_step = (now - self.warm_time) / (self.step - self.warm_at)
+        minutes, seconds = divmod(round((self.steps - self.step) * per_step), 60)
+        hours, minutes = divmod(minutes, 60)
+        return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+
+    def _text(self, scalars: dict[str, float], now: float) -> str:
+        """A line of a log."""
+        parts = [f"step {self.step} of {self.steps}", f"epoch {self.epoch_of(self.step):.1f}"]
+        parts += [f"{name} {value:.4f}" for name, value in scalars.items()]
+        if self.rates:
+            parts += [
+                f"{self.rates['examples_per_sec']:,.0f} examples/s",
+                f"{self.rates['step_ms']:.1f} ms a step",
+                f"{100 * self.rates['input_wait_share']:.0f}% waiting for input",
+                f"{self._left(now)} left",
+            ]
+        return "  ".join(parts)
+
+    def _short(self, scalars: dict[str, float], now: float) -> str:
+        """The same for a terminal of 80 columns."""
+        parts = [f"step {self.step}/{self.steps}", f"epoch {self.epoch_of(self.step):.1f}"]
+        parts += [f"{name} {value:.3f}" for name, value in scalars.items()]
+        if self.rates:
+            parts += [
+                f"{self.rates['examples_per_sec']:,.0f}/s",
+                f"{100 * self.rates['input_wait_share']:.0f}% input",
+                f"{self._left(now)} left",
+            ]
+        return "  ".join(parts)
 
 
 class GracefulStopHook(SessionRunHook):

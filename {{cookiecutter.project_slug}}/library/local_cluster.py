@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -99,10 +100,12 @@ def run_on_this_machine(
         logs: the folder for a file of each task, such as worker-1.log.
 
     Raises:
-        UserError: what a task says of a mistake of the user.
+        UserError: what a task says of a mistake of the user; or this is Windows.
         RunError: a task failed; it names the task and its log.
         KeyboardInterrupt: after the chief has saved, and all have ended.
     """
+    if sys.platform == "win32":
+        raise UserError("cluster: Windows has none of the signals that end a task in order")
     logs = Path(logs)
     logs.mkdir(parents=True, exist_ok=True)
     jobs = {"chief": 1, "worker": workers, "ps": servers}

@@ -2,13 +2,13 @@
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 
 from library import replicas
 
-Optimizer = tf.compat.v1.train.Optimizer
+Optimizer: TypeAlias = tf.compat.v1.train.Optimizer
 
 RATE_FACTORS = ("rate_factors",)
 """The collection of what `set_rate_factor` was told; a tuple, so that no checkpoint lists it."""
@@ -22,6 +22,8 @@ def set_rate_factor(variables: Iterable[tf.Variable], factor: float) -> None:
 
 class Adam(tf.compat.v1.train.AdamOptimizer):
     """Adam, Kingma and Ba 2014, https://arxiv.org/abs/1412.6980, minding `set_rate_factor`."""
+
+    _lr_t: tf.Tensor
 
     def _resource_apply_dense(self, grad: tf.Tensor, var: tf.Variable) -> tf.Operation:
         rate = self._lr_t

@@ -4,7 +4,9 @@ import contextlib
 import dataclasses
 import functools
 import io
+import struct
 from collections.abc import Iterator
+from typing import Any
 
 import simplejpeg
 from PIL import ExifTags, Image, ImageCms, ImageOps
@@ -21,6 +23,8 @@ MAX_ASPECT = 50
 """Longer edge to shorter edge; what is thinner has nothing left when it is scaled down."""
 COMMON_FRAMES = (0xC0, 0xC1, 0xC2)
 """JPEG's start-of-frame markers that every decoder knows: Huffman coding, not arithmetic."""
+APP0, START_OF_SCAN = 0xE0, 0xDA
+"""Markers of a JPEG: the first of 16 for what applications add, and the one before the pixels."""
 SRGB = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB"))
 
 Image.init()  # all formats: what it knows before is not enough for FORMATS
@@ -66,17 +70,21 @@ def standard_jpeg(data: bytes, *, max_edge: int, quality: int) -> Jpeg:
 def standard_bytes(data: bytes) -> bytes:
     """The picture of a file in bytes that the exported model takes, for a prediction.
 
-    An upright JPEG or PNG in sRGB or gray keeps its bytes; all else becomes a PNG.
+    An upright JPEG or PNG in sRGB or gray keeps its bytes; all else becomes a BMP, which takes no
+    time to encode.
 
     Raises:
         BadFileError: the file cannot be used.
     """
+    if _is_plain_jpeg(data) and _is_sound_jpeg(data):
+        return data
     with opened(data) as image:
         if _is_standard(image, data, (*JPEGS, "PNG")):
-            image.load()
+            if image.format == "PNG":
+                image.load()  # all of it can be decoded, as is known of the JPEG
             return data
         buffer = io.BytesIO()
-        _standard(image).save(buffer, "PNG", compress_level=1)
+        _standard(image).save(buffer, "BMP")
         return buffer.getvalue()
 
 
@@ -136,18 +144,50 @@ def _is_sound_jpeg(data: bytes) -> bool:
     return True
 
 
+def _is_plain_jpeg(jpeg: bytes) -> bool:
+    """Whether it is one of gray or YCbCr, with nothing in it that says how it is to be shown.
+
+    For those there is no need to open them, which takes longer than to decode a small one.
+    """
+    frame = None
+    for marker, position in _segments(jpeg):
+        if marker == APP0 and jpeg[position : position + 5] != b"JFIF\0":
+            return False
+        if marker in range(APP0 + 1, APP0 + 16):  # EXIF, color profiles, Adobe's
+            return False
+        if marker in COMMON_FRAMES:
+            frame = struct.unpack_from(">BHHB", jpeg, position)
+    if frame is None or jpeg[3:4] != bytes([APP0]):
+        return False
+    bits, height, width, colors = frame
+    short, long = sorted((height, width))
+    return (
+        (bits, colors) in ((8, 1), (8, 3))
+        and 0 < height * width <= MAX_PIXELS
+        and long <= MAX_ASPECT * short
+    )
+
+
 def _start_of_frame(jpeg: bytes) -> int | None:
     """The marker that tells the kind of a JPEG; source: ITU T.81, B.1.1."""
+    for marker, _ in _segments(jpeg):
+        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):  # which are tables
+            return marker
+    return None
+
+
+def _segments(jpeg: bytes) -> Iterator[tuple[int, int]]:
+    """The markers of a JPEG before its first scan, and where the content of each begins."""
     position = 2
-    while position + 4 <= len(jpeg) and jpeg[position] == 0xFF:
+    while position + 12 <= len(jpeg) and jpeg[position] == 0xFF:
         marker = jpeg[position + 1]
         if marker == 0xFF:  # a fill byte
             position += 1
-        elif 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):  # which are tables
-            return marker
+        elif marker == START_OF_SCAN:
+            return
         else:
+            yield marker, position + 4
             position += 2 + int.from_bytes(jpeg[position + 2 : position + 4], "big")
-    return None
 
 
 def _to_srgb(image: Image.Image) -> ImageCms.ImageCmsTransform | None:
@@ -172,11 +212,17 @@ def _transform(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | None:
         return None
 
 
+def _highest(gray: Image.Image) -> float:
+    """The largest value of a picture of one channel."""
+    extrema: Any = gray.getextrema()  # a pair; only several channels have a pair each
+    return extrema[1]
+
+
 def _standard(image: Image.Image) -> Image.Image:
     """The picture as a viewer shows it, in RGB: upright, in sRGB, transparent parts on white."""
     transform, mode = _to_srgb(image), _mode_of_profile(image)
     ImageOps.exif_transpose(image, in_place=True)
-    if image.mode == "F" or (image.mode == "I" and image.getextrema()[1] > 65535):
+    if image.mode == "F" or (image.mode == "I" and _highest(image) > 65535):
         raise BadFileError("gray of unknown range: neither 8 nor 16 bit")
     if image.mode.startswith("I"):  # 16 bit of gray
         image = image.point(lambda value: value / 256).convert("L")
@@ -185,7 +231,7 @@ def _standard(image: Image.Image) -> Image.Image:
         image = image.convert("RGBA")
         alpha = image.getchannel("A")
     if transform:
-        image = ImageCms.applyTransform(image.convert(mode), transform)
+        image = transform.apply(image.convert(mode))
     if image.mode != "RGB":
         image = image.convert("RGB")
     if alpha:

@@ -1,86 +1,252 @@
-"""Files to predict for, and the table of what was predicted."""
+"""Files to predict for, and what was predicted: a row for each, in their order."""
 
+import collections
+import concurrent.futures
+import contextlib
 import csv
+import glob
+import itertools
+import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+
+import numpy as np
 
 from library.errors import BadFileError, UserError
 from library.files import replacing
 from library.layouts import files_below
 
+STANDARD = "-"
+"""Standard input, or output."""
 
-def find_files(inputs: Sequence[str]) -> list[Path]:
-    """The files named, and all files in the folders named, in this order.
+FILES_A_TASK, TASKS_AHEAD = 16, 8
+"""What threads read ahead of the model."""
+
+
+def find_files(inputs: Sequence[str]) -> Iterator[Path]:
+    """The files named, all in the folders named, and those that patterns match, in this order.
+
+    `-` stands for the names in standard input, one a line. Nothing is kept: there may be millions.
 
     Raises:
-        UserError: one of them does not exist, or there is no file in all of them.
+        UserError: one of them does not exist or matches nothing, or there is no file in all of
+            them.
     """
-    missing = [name for name in inputs if not Path(name).exists()]
-    if missing:
-        raise UserError(*(f"--input: there is no {name}" for name in missing))
-    files: list[Path] = []
-    for path in map(Path, inputs):
-        below = files_below(path, follow_links=True) if path.is_dir() else [(path, "")]
-        files += [file for file, reason in below if not reason]
-    if not files:
+    lines = []
+    for name in inputs:
+        if name != STANDARD and not os.path.exists(name):
+            if not glob.has_magic(name):
+                lines.append(f"--input: there is no {name}")
+            elif next(glob.iglob(name, recursive=True), None) is None:
+                lines.append(f"--input: nothing is named as {name}")
+    if lines:
+        raise UserError(*lines)
+    files = itertools.chain.from_iterable(map(_files_of, inputs))
+    first = next(files, None)
+    if first is None:
         raise UserError(f"--input: no files in {', '.join(inputs)}")
-    return files
+    return itertools.chain([first], files)
+
+
+def _files_of(name: str) -> Iterator[Path]:
+    if name == STANDARD:
+        names = (os.fsdecode(line.rstrip(b"\r\n")) for line in sys.stdin.buffer)
+        yield from (Path(each) for each in names if each)
+        return
+    paths = [name] if os.path.exists(name) else sorted(glob.iglob(name, recursive=True))
+    for path in map(Path, paths):
+        if path.is_dir():
+            yield from (file for file, reason in files_below(path, follow_links=True) if not reason)
+        else:
+            yield path
 
 
 class Inputs:
     """Names and contents of files, in order, read as they are asked for.
 
-    Something blank stands for a file that cannot be used, so that the order holds; `errors` then
+    Something blank stands for a file that cannot be used, so that the order holds; `error_of` then
     has the reason.
     """
 
-    def __init__(self, files: Sequence[Path], standard: Callable[[bytes], bytes], blank: bytes):
+    def __init__(self, files: Iterable[Path], standard: Callable[[bytes], bytes], blank: bytes):
         """`standard` makes the bytes that the model takes of a file's, or raises BadFileError."""
         self.files, self.standard, self.blank = files, standard, blank
-        self.errors: dict[bytes, str] = {}
+        self.errors: collections.deque[tuple[int, str]] = collections.deque()
+        self.count = self.failed = 0
 
     def __iter__(self) -> Iterator[tuple[bytes, bytes]]:
-        for file in self.files:
-            name = os.fsencode(file)
-            try:
-                yield name, self.standard(file.read_bytes())
-            except (BadFileError, OSError) as error:
-                self.errors[name] = str(error)
-                yield name, self.blank
+        files = iter(self.files)
+        waiting: collections.deque[concurrent.futures.Future] = collections.deque()
+
+        def oldest() -> Iterator[tuple[bytes, bytes]]:
+            for name, content, error in waiting.popleft().result():
+                if error:
+                    self.errors.append((self.count, error))
+                    self.failed += 1
+                self.count += 1
+                yield name, content
+
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            while some := list(itertools.islice(files, FILES_A_TASK)):
+                waiting.append(pool.submit(self._read, some))
+                if len(waiting) == TASKS_AHEAD:
+                    yield from oldest()
+            while waiting:
+                yield from oldest()
+
+    def _read(self, files: Sequence[Path]) -> list[tuple[bytes, bytes, str]]:
+        return [(os.fsencode(file), *self._content(file)) for file in files]
+
+    def _content(self, file: Path) -> tuple[bytes, str]:
+        try:
+            return self.standard(file.read_bytes()), ""
+        except (BadFileError, OSError) as error:
+            return self.blank, str(error)
+
+    def error_of(self, number: int) -> str:
+        """Why a file could not be used, or "": asked in their order, by number from 0."""
+        if self.errors and self.errors[0][0] == number:
+            return self.errors.popleft()[1]
+        return ""
 
 
-def write_csv(
-    path: str | Path,
+Row = dict[str, Any]
+"""`file`, and `error`, or `class`, `probability` and `ranking`: [(class, probability), ...]."""
+
+
+def rows_of(
     predictions: Iterable[dict[str, Any]],
     class_names: Sequence[str],
-    errors: Mapping[bytes, str],
-) -> None:
-    """Write a row for each file: its name, the class, its probability, and those of all classes.
+    error_of: Callable[[int], str],
+    *,
+    top_k: int | None,
+) -> Iterator[Row]:
+    """A row for each prediction.
 
     Args:
-        path: the CSV file; it appears when it is whole.
-        predictions: for each file, `key` (its name, bytes), `class` (bytes), `probability` and
+        predictions: batches of `key` (names of files, bytes), `class` (bytes), `probability` and
             `probabilities` (floats).
         class_names: in the order of the probabilities.
-        errors: by key, of the files that could not be used.
+        error_of: of a number of a file; "" for none.
+        top_k: so many classes, the most probable first; None: all, in the order of their names.
     """
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    columns = ("key", "class", "probability", "probabilities")
+    examples = (zip(*(batch[name] for name in columns), strict=True) for batch in predictions)
+    for number, example in enumerate(itertools.chain.from_iterable(examples)):
+        key, name, probability, probabilities = example
+        row: Row = {"file": os.fsdecode(key)}
+        error = error_of(number)
+        if error:
+            yield {**row, "error": error}
+            continue
+        order = range(len(class_names)) if top_k is None else np.argsort(-probabilities)[:top_k]
+        ranking = [(class_names[i], probabilities[i].item()) for i in order]
+        yield {
+            **row,
+            "class": name.decode(),
+            "probability": probability.item(),
+            "ranking": ranking,
+        }
+
+
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[IO[str]]:
+    """A file that appears when it is whole, or standard output."""
+    if path == STANDARD:
+        yield sys.stdout
+        return
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
     with (
         replacing(path) as temporary,
         open(temporary, "w", newline="", encoding="utf-8", errors="surrogateescape") as file,
     ):
-        table = csv.writer(file)
-        names = [f"probability of {name}" for name in class_names]
-        table.writerow(["file", "class", "probability", "error", *names])
-        for prediction in predictions:
-            key = prediction["key"]
-            name = os.fsdecode(key)
-            if key in errors:
-                table.writerow([name, "", "", errors[key], *[""] * len(names)])
+        yield file
+
+
+def write_csv(
+    path: str, rows: Iterable[Row], class_names: Sequence[str], *, top_k: int | None
+) -> None:
+    """Write rows to a CSV file; `-` is standard output.
+
+    Its columns are file, class, probability and error; then `probability of CLASS` for all
+    classes, or with `top_k` `class 2`, `probability 2`, and so on.
+    """
+    if top_k is None:
+        more = [f"probability of {name}" for name in class_names]
+    else:
+        ranks = range(2, min(top_k, len(class_names)) + 1)
+        more = [f"{word} {rank}" for rank in ranks for word in ("class", "probability")]
+    with _opened(path) as file:
+        table = csv.writer(file, lineterminator="\n" if path == STANDARD else "\r\n")
+        table.writerow(["file", "class", "probability", "error", *more])
+        for row in rows:
+            if "error" in row:
+                table.writerow([row["file"], "", "", row["error"], *[""] * len(more)])
+                continue
+            ranking = [(name, f"{value:.9g}") for name, value in row["ranking"]]
+            if top_k is None:
+                cells = [value for _, value in ranking]
             else:
-                numbers = [f"{value:.9g}" for value in prediction["probabilities"]]
-                row = [prediction["class"].decode(), f"{prediction['probability']:.9g}", ""]
-                table.writerow([name, *row, *numbers])
+                cells = [cell for pair in ranking[1:] for cell in pair]
+            table.writerow([row["file"], row["class"], f"{row['probability']:.9g}", "", *cells])
+
+
+def write_json_lines(
+    path: str, rows: Iterable[Row], class_names: Sequence[str], *, top_k: int | None
+) -> None:
+    """Write rows as JSON, one a line; `-` is standard output.
+
+    Each has `file`, and `error`, or `class`, `probability` and `probabilities`: of all classes, or
+    of the `top_k` most probable ones.
+    """
+    with _opened(path) as file:
+        for row in rows:
+            if "ranking" in row:
+                row["probabilities"] = dict(row.pop("ranking"))
+            file.write(json.dumps(row) + "\n")
+
+
+WRITERS = {".csv": write_csv, ".jsonl": write_json_lines}
+"""By the ending of the output's name; standard output is CSV."""
+
+
+def writer_of(output: str) -> Callable[..., None]:
+    """What writes a file of this name.
+
+    Raises:
+        UserError: it is neither a table nor JSON lines, or a folder.
+    """
+    ending = ".csv" if output == STANDARD else Path(output).suffix
+    if os.path.isdir(output):
+        raise UserError(f"--output: {output} is a folder, not a file")
+    if ending not in WRITERS:
+        raise UserError(f"--output: {output} does not end in {' or '.join(WRITERS)}")
+    return WRITERS[ending]
+
+
+class WorstMistakes:
+    """The mistakes of which the model was most certain, of rows that pass by.
+
+    The class of a file is known where it lies in a folder of that name.
+    """
+
+    def __init__(self, class_names: Sequence[str], count: int):
+        self.class_names, self.count = class_names, count
+        self.known = 0  # files of a known class
+        self.rows: list[Row] = []  # the worst one first, with `label`, the true class
+
+    def of(self, rows: Iterable[Row]) -> Iterator[Row]:
+        """The same rows."""
+        for row in rows:
+            label = Path(row["file"]).parent.name
+            if label in self.class_names and "error" not in row:
+                self.known += 1
+                if label != row["class"]:
+                    ranked = sorted(
+                        [*self.rows, {**row, "label": label}], key=lambda one: -one["probability"]
+                    )
+                    self.rows = ranked[: self.count]
+            yield row

@@ -171,5 +171,5 @@ def _first_input(function: Any) -> tf.TensorSpec | None:
 
 def _takes_training(function: Any) -> bool:
     specification = getattr(function.__call__, "function_spec", None)
-    arguments = specification and specification.fullargspec
-    return bool(arguments) and "training" in arguments.args + arguments.kwonlyargs
+    arguments = getattr(specification, "fullargspec", None)
+    return arguments is not None and "training" in arguments.args + arguments.kwonlyargs

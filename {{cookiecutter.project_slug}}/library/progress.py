@@ -1,5 +1,6 @@
 """How far a long work is: a bar on a terminal, a plain line now and then elsewhere."""
 
+import shutil
 import sys
 import time
 from types import TracebackType
@@ -7,6 +8,9 @@ from types import TracebackType
 from tqdm import tqdm
 
 SECONDS_PER_LINE = 10
+
+SECONDS_PER_UPDATE = 0.2
+"""Of a line on a terminal that is written over."""
 
 
 class Progress:
@@ -50,3 +54,51 @@ class Progress:
         print(
             f"{self.done:,} of {self.total:,} {speed}, {left // 60}:{left % 60:02} left", flush=True
         )
+
+
+class StatusLine:
+    """One line that is written over on a terminal; elsewhere, in a log, a line each time.
+
+    with StatusLine() as line:
+        line.update("step 100 of 800", "100/800")
+        line.print("a line that stays")
+    """
+
+    def __init__(self, *, live: bool = True):
+        """
+        Args:
+            live: whether a terminal has the live line; else lines, as a log has them.
+        """
+        self.live = live and sys.stdout.isatty()
+        self.shown = False  # whether there is a line to write over
+        self.last = time.monotonic()
+
+    def __enter__(self) -> "StatusLine":
+        return self
+
+    def __exit__(self, kind: type | None, error: object, trace: TracebackType | None) -> None:
+        if self.shown:
+            print(flush=True)
+            self.shown = False
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time to write over a live line."""
+        return self.live and time.monotonic() - self.last >= SECONDS_PER_UPDATE
+
+    def update(self, text: str, short: str) -> None:
+        """Show `short` on the live line, or else print `text`."""
+        if not self.live:
+            print(text, flush=True)
+            return
+        width = shutil.get_terminal_size().columns - 1
+        print(f"\r{short[:width]:{width}}", end="", flush=True)
+        self.last, self.shown = time.monotonic(), True
+
+    def print(self, text: str) -> None:
+        """Print a line that stays; a live line goes on below it."""
+        if self.shown:
+            width = shutil.get_terminal_size().columns - 1
+            print(f"\r{'':{width}}\r", end="")
+            self.shown = False
+        print(text, flush=True)

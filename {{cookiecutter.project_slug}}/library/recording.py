@@ -358,8 +358,8 @@ class _Elements(Records):
 
 # ---- the structure of elements -----------------------------------------------------------------
 
-DTYPES = ("bool", "string", "bfloat16", "float16", "float32", "float64", "complex64", "complex128")
-DTYPES += ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+DTYPES = ["bool", "string", "bfloat16", "float16", "float32", "float64", "complex64", "complex128"]
+DTYPES += ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 """Those that tf.io.serialize_tensor takes."""
 
 LEAF = re.compile(r"(?:(sparse) |ragged (\d+) (int32|int64) )?(\w+)\[(.*)\]")
@@ -385,8 +385,8 @@ def _description(spec: Any) -> Any:
             return {"dict": dict(zip(spec, map(_description, spec.values()), strict=True))}
         case Mapping() if all(isinstance(key, int) for key in spec):
             return {"items": [[key, _description(value)] for key, value in spec.items()]}
-        case tuple(_fields=fields):
-            values = dict(zip(fields, map(_description, spec), strict=True))
+        case tuple() if hasattr(spec, "_fields"):
+            values = dict(zip(spec._fields, map(_description, spec), strict=True))
             return {"namedtuple": type(spec).__name__, "fields": values}
         case tuple():
             return {"tuple": [_description(value) for value in spec]}

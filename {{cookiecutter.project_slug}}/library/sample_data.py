@@ -28,7 +28,7 @@ def _polar(turn: float, radius: float = 1.0) -> tuple[float, float]:
     return radius * math.cos(2 * math.pi * turn), radius * math.sin(2 * math.pi * turn)
 
 
-SHAPES = {
+SHAPES: dict[str, list[tuple[float, float]]] = {
     "bar": [(-1, -0.25), (1, -0.25), (1, 0.25), (-1, 0.25)],
     "circle": [_polar(corner / 48, 0.9) for corner in range(48)],
     "cross": [

@@ -10,6 +10,7 @@ import hashlib
 import io
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 from google.protobuf.message import DecodeError
 from PIL import Image
@@ -88,6 +89,7 @@ def verify_shard(task: Task, bad: Mapping[int, str], tell: Tell) -> None:
     count: collections.Counter[str] = collections.Counter()
     digest = hashlib.sha256()
     with contextlib.ExitStack() as stack:
+        file: BinaryIO
         try:
             file = stack.enter_context(open(task.root / shard, "rb"))
         except OSError as error:
@@ -123,7 +125,7 @@ def verify_shard(task: Task, bad: Mapping[int, str], tell: Tell) -> None:
     )
 
 
-def _fault_of(record: bytes, classes: list[str], count: collections.Counter[str]) -> str:
+def _fault_of(record: bytes, classes: Sequence[str], count: collections.Counter[str]) -> str:
     """What is wrong with an example, or ""; its class is counted."""
     try:
         feature = Example.FromString(record).features.feature

@@ -1,6 +1,7 @@
 """Recordings as files: what they hold, and what they become for a data set or a prediction."""
 
 import io
+from typing import Literal
 
 import numpy as np
 import soundfile
@@ -16,7 +17,11 @@ UNKNOWN_FRAMES = 2**63 - 1
 """What libsndfile says of a FLAC that was."""
 SPARE_FRAMES = 1152
 """One frame of MP3: decoders do not agree whether the first and the last one count."""
-CHUNKED = {b"RIFF": ("little", b"data"), b"FORM": ("big", b"SSND")}
+_Order = Literal["little", "big"]
+CHUNKED: dict[bytes, tuple[_Order, bytes]] = {
+    b"RIFF": ("little", b"data"),
+    b"FORM": ("big", b"SSND"),
+}
 """First bytes of WAV and AIFF: the order of the bytes in a number, and the chunk of the samples."""
 
 
@@ -85,8 +90,8 @@ def _missing_bytes(data: bytes) -> int:
     order, samples = CHUNKED[data[:4]]
     position = 12
     while position + 8 <= len(data):
-        kind, size = data[position : position + 4], data[position + 4 : position + 8]
-        size = int.from_bytes(size, order)
+        kind = data[position : position + 4]
+        size = int.from_bytes(data[position + 4 : position + 8], order)
         position += 8 + size
         if kind == samples:
             return 0 if size >= UNKNOWN_LENGTH else max(0, position - len(data))

@@ -12,7 +12,7 @@ HDF5.
 
 import itertools
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -26,6 +26,8 @@ from library.tfrecord import Card
 
 IDS_PER_CALL = 64
 """One call of Python for so many examples: one for each costs a fifth of the speed."""
+STRINGS_AT_A_TIME = 32
+
 SHARDS_IN_TURNS = 4
 """Files that a stream reads from at the same time: neighbours in a file do not stay neighbours."""
 
@@ -195,6 +197,22 @@ def read_generator(
             yield from examples(epoch)
 
     return tf.data.Dataset.from_generator(run, output_signature=signature).skip(start)
+
+
+def read_strings(pairs: Iterable[tuple[bytes, bytes]]) -> tf.data.Dataset:
+    """Pairs of (key, content) that Python makes, handed over some at a time: each takes its time.
+
+    Returns:
+        A dataset of (string, string), in the same order.
+    """
+
+    def chunks() -> Iterator[tuple[Any, ...]]:
+        rest = iter(pairs)
+        while some := list(itertools.islice(rest, STRINGS_AT_A_TIME)):
+            yield tuple(zip(*some, strict=True))
+
+    strings = tf.TensorSpec([None], tf.string)
+    return tf.data.Dataset.from_generator(chunks, output_signature=(strings, strings)).unbatch()
 
 
 # ---- HDF5 --------------------------------------------------------------------------------------

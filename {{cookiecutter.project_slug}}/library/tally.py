@@ -29,6 +29,13 @@ class Mistake:
     probability: float  # of the predicted class
     picture: np.ndarray  # uint8 [height, width, 3]
 
+    def caption(self, class_names: Sequence[str]) -> str:
+        """What is written below the picture, in two lines."""
+        return (
+            f"{class_names[self.label]}, taken for\n"
+            f"{class_names[self.predicted]} ({100 * self.probability:.0f} %)"
+        )
+
 
 class Tally:
     """Counts of an evaluation.

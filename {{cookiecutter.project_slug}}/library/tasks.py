@@ -50,6 +50,13 @@ def serve(cluster: Cluster) -> None:
     print("the chief is gone: done", flush=True)
 
 
+def evaluate_checkpoint(estimator: Estimator, spec: EvalSpec, checkpoint: str) -> None:
+    """Evaluate a checkpoint, and do with it what `train_and_evaluate` does after one."""
+    metrics = estimator.evaluate(spec.input_fn, checkpoint_path=checkpoint, hooks=spec.hooks)
+    for exporter in spec.exporters:
+        exporter.export(estimator, "", checkpoint, metrics, is_the_final_export=False)
+
+
 def evaluate_checkpoints(
     estimator: Estimator, spec: EvalSpec, *, steps: int, early_stop: EarlyStopHook
 ) -> None:
@@ -57,19 +64,15 @@ def evaluate_checkpoints(
 
     Args:
         estimator: of the run.
-        spec: what to evaluate on, and the one exporter.
+        spec: what to evaluate on, and the exporters, that of `early_stop` among them.
         steps: the step at which the run ends.
         early_stop: says whether it ends before.
     """
-    (exporter,) = spec.exporters
     for checkpoint in tf.train.checkpoints_iterator(estimator.model_dir):
         try:
             step = global_step_of(checkpoint)
-            if exporter.evaluated_step != step:
-                metrics = estimator.evaluate(spec.input_fn, checkpoint_path=checkpoint)
-                exporter.export(estimator, "", checkpoint, metrics, is_the_final_export=False)
-                numbers = (f"{name} {value:.4f}" for name, value in sorted(metrics.items()))
-                print(f"step {step}: {', '.join(numbers)}", flush=True)
+            if early_stop.exporter.evaluated_step != step:
+                evaluate_checkpoint(estimator, spec, checkpoint)
         except (tf.errors.OpError, OSError, ValueError):
             if tf.io.gfile.exists(f"{checkpoint}.index"):
                 raise

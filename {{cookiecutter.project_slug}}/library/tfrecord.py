@@ -14,7 +14,9 @@ import hashlib
 import json
 import os
 import struct
+import threading
 from collections.abc import Iterable, Iterator, Sequence
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -148,7 +150,8 @@ def _in_a_line(path: str) -> Iterator[None]:
     except Exception as error:  # TensorFlow's own
         if not hasattr(error, "error_code"):
             raise
-        reason = "there is no such file" if error.error_code == NOT_FOUND else error.message
+        missing = error.error_code == NOT_FOUND
+        reason = "there is no such file" if missing else getattr(error, "message", error)
         raise UserError(f"{path}: {reason}") from error
 
 
@@ -202,6 +205,9 @@ def write_index(path: Path, rows_by_shard: Iterable[np.ndarray]) -> None:
 # ---- reading -----------------------------------------------------------------------------------
 
 
+_SEEKING = threading.Lock()
+
+
 class DamagedRecordError(UserError):
     """A record that is not what was written."""
 
@@ -221,7 +227,7 @@ def index_of(shards: Sequence[str | Path]) -> np.ndarray:
         size, offset, count = os.path.getsize(shard), 0, 0
         with open(shard, "rb", buffering=0) as file:
             while offset < size:
-                header = os.pread(file.fileno(), HEADER.size, offset)
+                header = read_at(file, HEADER.size, offset)
                 length = length_in(header)
                 end = offset + HEADER.size + (length or 0) + FOOTER.size
                 if length is None or end > size:
@@ -230,6 +236,15 @@ def index_of(shards: Sequence[str | Path]) -> np.ndarray:
                 rows.append((number, length, offset))
                 offset, count = end, count + 1
     return np.array(rows, INDEX)
+
+
+def read_at(file: FileIO, size: int, offset: int) -> bytes:
+    """So many bytes from a place of an open file, or what is left of it; from several threads."""
+    if hasattr(os, "pread"):
+        return os.pread(file.fileno(), size, offset)
+    with _SEEKING:  # on Windows, where a file has one place for all
+        file.seek(offset)
+        return file.read(size)
 
 
 def length_in(header: bytes) -> int | None:
@@ -246,7 +261,8 @@ class Records:
     Nothing is held but one open file for each shard and the index.
     """
 
-    dtype, shape = np.dtype(object), ()
+    dtype = np.dtype(object)
+    shape: Sequence[int] = ()
     """Of a record, which is bytes."""
 
     def __init__(
@@ -293,7 +309,7 @@ class Records:
         records = np.empty(len(ids), object)
         for position, (shard, length, offset) in enumerate(self.index[ids]):
             size = int(length) + HEADER.size + FOOTER.size
-            data = os.pread(self.files[shard].fileno(), size, int(offset))
+            data = read_at(self.files[shard], size, int(offset))
             record = data[HEADER.size : -FOOTER.size]
             if (
                 len(data) != size
@@ -327,7 +343,7 @@ class Reader(Records):
         self.shards = self.card.files(path)
         self.path = Path(f"{path}.index")
         if not self._open_index():
-            rows = index_of(self.shards)
+            self.index = rows = index_of(self.shards)  # Windows replaces no file that is open
             write_index(self.path, self._split(rows))
             if not self._open_index():
                 raise UserError(f"{path}.json: its shards hold another number of records")

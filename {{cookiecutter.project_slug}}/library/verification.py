@@ -5,7 +5,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from library.conversion import Task, load_report
+from library.conversion import Task, read_report
 from library.errors import UserError
 from library.layouts import Found
 from library.progress import Progress
@@ -39,7 +39,7 @@ def verify(path: Path, verify_shard: Callable, num_workers: int) -> str:
             for examples, size in run_tasks(verify_shard, tasks, num_workers):
                 progress.update(examples, size)
         for task, shard in zip(tasks, card.shards, strict=True):
-            report = load_report(task)
+            report = read_report(task)
             faults += report["faults"]
             count.update(report["examples_per_class"])
             if report["examples"] != shard.examples:

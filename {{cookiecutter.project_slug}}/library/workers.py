@@ -47,7 +47,7 @@ def run_tasks(
         for worker in busy:
             worker.begin(*waiting.popleft(), {})
         while busy:
-            by_connection = {worker.connection: worker for worker in busy}
+            by_connection: dict[Any, _Worker] = {worker.connection: worker for worker in busy}
             ready = multiprocessing.connection.wait(list(by_connection), POLL_SECONDS)
             for worker in map(by_connection.__getitem__, ready):
                 message = worker.receive()

@@ -1,7 +1,6 @@
 """A YAML file of named sets, each of which may take over others; every mistake with its line."""
 
 import re
-import typing
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from library.options import INTEGER, NUMBER, did_you_mean
 class Yaml12(yaml.SafeLoader):
     """The safe loader with the scalars of YAML 1.2, https://yaml.org/spec/1.2.2 section 10.3."""
 
-    yaml_implicit_resolvers: typing.ClassVar[dict] = {}
+    yaml_implicit_resolvers: dict[str, Any] = {}
     TAGS = ("str", "seq", "map", "merge", "null", "bool", "int", "float")
 
 
@@ -49,7 +48,7 @@ class SetsFile:
         self.path = path.relative_to(root) if path.is_relative_to(root) else path  # as shown
         self.errors: dict[str, None] = {}  # a dict keeps the order, and an inherited mistake once
         try:
-            root = Yaml12(Path(path).read_text(encoding="utf-8")).get_single_node()
+            node = Yaml12(Path(path).read_text(encoding="utf-8")).get_single_node()
         except OSError as error:
             raise UserError(f"{self.path}: {error.strerror}") from error
         except UnicodeDecodeError as error:
@@ -59,9 +58,9 @@ class SetsFile:
             reason = getattr(error, "problem", None) or str(error).partition("\n")[0]
             line = f":{mark.line + 1}" if mark else ""
             raise UserError(f"{self.path}{line}: not YAML: {reason}") from error
-        if not isinstance(root, yaml.MappingNode) or not root.value:
+        if not isinstance(node, yaml.MappingNode) or not node.value:
             raise UserError(f"{self.path}: a file of sets has names, and a mapping below each")
-        self.sets = dict(self._pairs(root, "the file"))
+        self.sets = dict(self._pairs(node, "the file"))
 
     def _error(self, node: yaml.Node, message: str) -> None:
         self.errors[f"{self.path}:{node.start_mark.line + 1}: {message}"] = None

@@ -1,16 +1,26 @@
-"""Commands of run.py on a trained model: evaluate, predict, export."""
+"""Commands of run.py on a trained model: evaluate and predict."""
 
+import dataclasses
 import json
-import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from library import reports
 from library.errors import UserError
+from library.figures import picture_grid, png
 from library.files import check_folder, replacing
-from library.model_card import FILE as MODEL_FILE
-from library.predictions import Inputs, find_files, write_csv
-from project.input_fn import blank, evaluation_input, prediction_input, serving_input, standard
-from project.networks import prepared
+from library.predictions import (
+    STANDARD,
+    Inputs,
+    WorstMistakes,
+    find_files,
+    rows_of,
+    writer_of,
+)
+from library.tally import MISTAKES, TallyHook
+from project.input_fn import blank, evaluation_input, prediction_input, standard
+from project.networks import pictures_of, prepared
 from project.sessions import card_of, estimator_of, told_in_a_line, trained_model
 from project.settings import Hyperparameters, Settings
 
@@ -26,56 +36,95 @@ def evaluate(settings: Settings, hyperparameters: Hyperparameters, *, split: str
             f"{split}_data: {path} has the classes {', '.join(classes)}, "
             f"but the model has {', '.join(model.class_names)}"
         )
+    hook = TallyHook(model.class_names)
     with told_in_a_line(settings, path):
         metrics = estimator_of(settings, hyperparameters, model).evaluate(
             lambda: evaluation_input(path, settings, hyperparameters),
             checkpoint_path=checkpoint,
             name=split,
+            hooks=[hook],
         )
     numbers = {name: value.item() for name, value in sorted(metrics.items())}
     for name, value in numbers.items():
         print(f"{name}: {value:.6g}")
-    file = settings.model_dir / "evaluation" / "metrics.json"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(file) as temporary:
-        report = {"split": split, "data": path, "checkpoint": checkpoint, **numbers}
-        temporary.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
-    print(f"written to {file}")
+    folder = settings.model_dir / "evaluation"
+    folder.mkdir(parents=True, exist_ok=True)
+    facts = {"split": split, "data": path, "checkpoint": checkpoint}
+    with replacing(folder / "metrics.json") as temporary:
+        temporary.write_text(json.dumps({**facts, **numbers}, indent=2) + "\n", encoding="utf-8")
+    about = (settings, hyperparameters)
+    options = {f.name: str(getattr(one, f.name)) for one in about for f in dataclasses.fields(one)}
+    reports.write_report(
+        folder,
+        title=f"{split}: {Path(path).name}",
+        metrics=numbers,
+        tally=hook.tally,
+        curves=reports.read_curves(settings.model_dir),
+        facts=facts | options,
+    )
+    print(f"written to {folder}: metrics.json, report.html and its parts")
 
 
 def predict(
-    settings: Settings, hyperparameters: Hyperparameters, *, inputs: Sequence[str], output: str
+    settings: Settings,
+    hyperparameters: Hyperparameters,
+    *,
+    inputs: Sequence[str],
+    output: str,
+    top_k: int | None,
+    images_out: str | None,
 ) -> None:
-    """Write the predictions of `model` for files and folders to a CSV file."""
-    if os.path.isdir(output):
-        raise UserError(f"--output: {output} is a folder, not a file")
+    """Write the predictions of `model` for files and folders, a row for each.
+
+    Args:
+        settings, hyperparameters: of the model.
+        inputs: files, folders, patterns, or `-`.
+        output: a .csv or .jsonl file, or `-`.
+        top_k: how many classes of each are written; None: all.
+        images_out: the folder for pictures of the worst mistakes; None: none are drawn.
+    """
+    write = writer_of(output)
     check_folder("--output", Path(output).absolute().parent)
+    if images_out:
+        check_folder("--images_out", Path(images_out).absolute())
     hyperparameters = prepared(settings, hyperparameters)
     checkpoint, model = trained_model(settings, hyperparameters)
     contents = Inputs(
         find_files(inputs), lambda data: standard(data, hyperparameters), blank(hyperparameters)
     )
     predictions = estimator_of(settings, hyperparameters, model).predict(
-        lambda: prediction_input(contents, settings, hyperparameters), checkpoint_path=checkpoint
-    )
-    write_csv(output, predictions, model.class_names, contents.errors)
-    failed = len(contents.errors)
-    if failed == len(contents.files):
-        raise UserError(f"--input: none of {failed} files could be used: see {output}")
-    print(f"{len(contents.files) - failed} predictions written to {output}")
-    if failed:
-        print(f"{failed} files could not be used: see the column error")
-
-
-def export(settings: Settings, hyperparameters: Hyperparameters, *, export_dir: str) -> None:
-    """Write `model` as a SavedModel, in a folder of its own below `export_dir`."""
-    check_folder("--export_dir", Path(export_dir).absolute())
-    hyperparameters = prepared(settings, hyperparameters)
-    checkpoint, model = trained_model(settings, hyperparameters)
-    path = estimator_of(settings, hyperparameters, model).export_saved_model(
-        export_dir,
-        lambda: serving_input(hyperparameters),
+        lambda: prediction_input(contents, settings, hyperparameters),
         checkpoint_path=checkpoint,
-        assets_extra={MODEL_FILE: os.path.join(os.path.dirname(checkpoint), MODEL_FILE)},
+        yield_single_examples=False,
     )
-    print(f"exported to {path.decode()}")
+    rows = rows_of(predictions, model.class_names, contents.error_of, top_k=top_k)
+    worst = WorstMistakes(model.class_names, MISTAKES)
+    write(output, worst.of(rows), model.class_names, top_k=top_k)
+    if contents.failed == contents.count:
+        raise UserError(f"--input: none of {contents.count} files could be used: see {output}")
+    told = sys.stderr if output == STANDARD else sys.stdout
+    print(f"{contents.count - contents.failed} predictions written to {output}", file=told)
+    if contents.failed:
+        print(f"{contents.failed} files could not be used: see the column error", file=told)
+    if images_out:
+        draw_mistakes(settings, hyperparameters, worst, folder=Path(images_out))
+        what = f"{len(worst.rows)} of {worst.known} files whose folder is a class"
+        print(f"the worst mistakes, {what}, drawn in {images_out}", file=told)
+
+
+def draw_mistakes(
+    settings: Settings, hyperparameters: Hyperparameters, worst: WorstMistakes, *, folder: Path
+) -> None:
+    """Draw each mistake as the network sees it, with the true class and the predicted one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files = [Path(row["file"]) for row in worst.rows]
+    contents = Inputs(files, lambda data: standard(data, hyperparameters), blank(hyperparameters))
+    params = dataclasses.asdict(hyperparameters)
+    rows = iter(enumerate(worst.rows, start=1))
+    for features in prediction_input(contents, settings, hyperparameters) if files else ():
+        for picture in pictures_of(features, params).numpy():
+            rank, row = next(rows)
+            percent = f"{100 * row['probability']:.0f} %"
+            caption = f"{row['label']}, taken for\n{row['class']} ({percent})"
+            with replacing(folder / f"mistake-{rank:02}.png") as temporary:
+                temporary.write_bytes(png(picture_grid([picture], [caption])))

@@ -16,7 +16,7 @@ from library.estimator import export as estimator_export
 from library.pictures import blank_picture, standard_bytes
 from library.pipeline import Pipeline
 from library.shuffling import shuffle_and_repeat
-from library.sources import Source, read_by_id, read_generator, read_in_order, read_stream
+from library.sources import Source, read_by_id, read_in_order, read_stream, read_strings
 from library.tfrecord import Card, Reader
 from project.settings import Hyperparameters, Settings
 
@@ -197,15 +197,19 @@ def evaluation_input(
     """Central crops of all pictures of a data set, once and in order.
 
     Returns:
-        Batches of ({"image": [batch, size, size, 3]}, int64 [batch]), the last one
-        smaller where the number of pictures asks for it.
+        Batches of ({"image": [batch, size, size, 3], "key": string [batch], the names of the
+        files}, int64 [batch]), the last one smaller where the number of pictures asks for it.
     """
+
+    def named_example(
+        number: tf.Tensor, record: tf.Tensor
+    ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+        features, label = evaluation_example(record, hyperparameters)
+        return {**features, "key": images.parse_example(record)[2]}, label
+
     return (
         read_in_order(path)
-        .map(
-            lambda _, record: evaluation_example(record, hyperparameters),
-            num_parallel_calls=settings.num_parallel_calls,
-        )
+        .map(named_example, num_parallel_calls=settings.num_parallel_calls)
         .batch(settings.eval_batch_size)
         .prefetch(settings.prefetch_size)
     )
@@ -223,9 +227,8 @@ def prediction_input(
     Returns:
         Batches of {"key": string [batch], "image": [batch, size, size, 3]}.
     """
-    string = tf.TensorSpec([], tf.string)
     return (
-        read_generator(lambda epoch: pictures, (string, string), epochs=1)
+        read_strings(pictures)
         .map(
             lambda key, encoded: {"key": key, "image": central_crop(encoded, hyperparameters)},
             num_parallel_calls=settings.num_parallel_calls,
@@ -236,11 +239,34 @@ def prediction_input(
 
 
 def serving_input(hyperparameters: Hyperparameters) -> estimator_export.ServingInputReceiver:
-    """What the exported model takes: `image_bytes`, string [batch], encoded pictures."""
-    encoded = tf.compat.v1.placeholder(tf.string, [None], name="image_bytes")
-    image = tf.map_fn(
+    """What the exported model takes, by the name of the signature.
+
+    Returns:
+        `serving_default`: `image_bytes`, string [batch], encoded pictures; `single`: `image_bytes`,
+        a string, one of them; `tensors`: `image`, [batch, size, size, 3] in [0, 255].
+    """
+    one = tf.compat.v1.placeholder(tf.string, [], name="one_image_bytes")
+    default = tf.compat.v1.placeholder_with_default
+    encoded = default(one[tf.newaxis], [None], name="image_bytes")
+    cropped = tf.map_fn(
         lambda each: central_crop(each, hyperparameters),
         encoded,
         fn_output_signature=tf.as_dtype(hyperparameters.input_dtype),
     )
-    return estimator_export.ServingInputReceiver({"image": image}, {"image_bytes": encoded})
+    features = {"image": default(cropped, cropped.shape, name="image")}
+    others = {"single": {"image_bytes": one}, "tensors": features}
+    return estimator_export.ServingInputReceiver(features, {"image_bytes": encoded}, others)
+
+
+def device_input(hyperparameters: Hyperparameters) -> estimator_export.ServingInputReceiver:
+    """What a model for TFLite takes: `image`, [1, size, size, 3] in [0, 255]."""
+    size = hyperparameters.image_size
+    image = tf.compat.v1.placeholder(hyperparameters.input_dtype, [1, size, size, 3], name="image")
+    return estimator_export.ServingInputReceiver({"image": image}, {"image": image})
+
+
+def encoded_examples(path: str, count: int, hyperparameters: Hyperparameters) -> list[bytes]:
+    """At most so many pictures, spread over a data set, as `prediction_input` takes them."""
+    step = max(1, Card.load(f"{path}.json").num_examples // count)
+    records = read_in_order(path).shard(step, 0).take(count)
+    return [images.parse_example(record)[0].numpy() for _, record in records]

@@ -10,7 +10,9 @@ from library.divergence import assert_finite
 from library.estimator import EstimatorSpec, ModeKeys
 from library.estimator import export as estimator_export
 from library.optimization import Adam, EndHook, clip, in_parts, in_step, with_loss_scale
-from project.networks import logits_of
+from library.tally import tell
+from library.tensorboard import show_inputs
+from project.networks import logits_of, pictures_of
 
 
 def model_fn(
@@ -22,8 +24,9 @@ def model_fn(
     """A classifier.
 
     Args:
-        features: what `project.networks.logits_of` takes; for a prediction also `key`, of any type,
-            which comes out as it is.
+        features: what `project.networks.logits_of` takes; for an evaluation also `key`, string
+            [batch], the names of the files; for a prediction it may be of any type, and comes out
+            as it is.
         labels: int64 [batch], None for a prediction.
         mode: one of ModeKeys.
         params: the fields of Hyperparameters, and `class_names`, `random_seed`, `xla`; for
@@ -38,9 +41,8 @@ def model_fn(
         return _training(features, labels, params)
 
     logits = _logits(features, mode, params | {"compute_dtype": "float32"})
-    predicted = tf.argmax(logits, axis=-1)
+    predicted, probabilities = tf.argmax(logits, axis=-1), tf.nn.softmax(logits)
     if mode == ModeKeys.PREDICT:
-        probabilities = tf.nn.softmax(logits)
         predictions = {
             "class": tf.gather(tf.constant(params["class_names"]), predicted),
             "probability": tf.reduce_max(probabilities, axis=-1),
@@ -53,6 +55,8 @@ def model_fn(
             mode, predictions=predictions, export_outputs={"serving_default": output}
         )
 
+    pictures = pictures_of(features, params)
+    tell(labels=labels, probabilities=probabilities, pictures=pictures, keys=features["key"])
     # The Estimator averages what it is given with metrics.mean: given the loss of every example,
     # and not of every batch, that is the average over examples, the last partial batch included.
     # It asks for a scalar, but lets a tensor of unknown shape pass.
@@ -96,8 +100,11 @@ def _training(
     assertion = assert_finite(loss, gradients, variables, overflow_allowed=overflow_allowed)
     loss, accuracy = replicas.average([loss, accuracy])
     loss = tf.identity(loss, name="batch_loss")  # `loss` is the name of its summary
+    accuracy = tf.identity(accuracy, name="batch_accuracy")
     tf.compat.v1.summary.scalar("accuracy", accuracy)
     tf.compat.v1.summary.scalar("learning_rate", rate)
+    tf.compat.v1.summary.scalar("gradient_norm", tf.linalg.global_norm(gradients))
+    show_inputs(pictures_of(features, params), labels)
     updates = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)  # of batch norm
     with tf.control_dependencies([*updates, assertion]):
         if params["clip_gradient_norm"] is not None:

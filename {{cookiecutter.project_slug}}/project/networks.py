@@ -37,6 +37,19 @@ def prepared(settings: Settings, hyperparameters: Hyperparameters) -> Hyperparam
     return dataclasses.replace(hyperparameters, image_size=size)
 
 
+def pictures_of(features: Mapping[str, tf.Tensor], params: Mapping[str, Any]) -> tf.Tensor:
+    """What is shown of examples: the pictures as the network sees them.
+
+    Args:
+        features: those of `logits_of`.
+        params: those of the model.
+
+    Returns:
+        uint8 [batch, height, width, 3].
+    """
+    return tf.saturate_cast(tf.round(features["image"]), tf.uint8)
+
+
 def logits_of(
     features: Mapping[str, tf.Tensor],
     *,

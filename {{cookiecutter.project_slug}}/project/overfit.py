@@ -26,21 +26,33 @@ def overfit(
     Raises:
         RunError: the loss does not come down to OVERFIT_LOSS.
     """
-    if settings.overfit > num_examples:
+    wanted = settings.overfit
+    assert wanted is not None, "it is called where the option is given"
+    if wanted > num_examples:
         raise UserError(
-            f"overfit: {settings.overfit} is more than the {num_examples} examples of "
-            f"{settings.train_data}"
+            f"overfit: {wanted} is more than the {num_examples} examples of {settings.train_data}"
         )
-    free = {"dropout_rate": 0.0, "l2_regularization": 0.0, "xentropy_label_smoothing": 0.0}
-    constant = {"learning_rate_schedule": "constant", "warmup_epochs": 0.0}
-    hyperparameters = dataclasses.replace(hyperparameters, **free, **constant)
-    batches = math.ceil(settings.overfit / settings.train_batch_size)
+    hyperparameters = dataclasses.replace(
+        hyperparameters,
+        dropout_rate=0.0,
+        l2_regularization=0.0,
+        xentropy_label_smoothing=0.0,
+        learning_rate_schedule="constant",
+        warmup_epochs=0.0,
+    )
+    batches = math.ceil(wanted / settings.train_batch_size)
     learnt = StopAtLossHook("batch_loss", bound=OVERFIT_LOSS, steps=batches)
-    schedule = {"train_batch_size": settings.train_batch_size, "num_examples": settings.overfit}
-    print(f"overfit: {settings.overfit} examples, at most {OVERFIT_STEPS} steps; nothing is kept")
+    print(f"overfit: {wanted} examples, at most {OVERFIT_STEPS} steps; nothing is kept")
     with tempfile.TemporaryDirectory() as folder:
         settings = dataclasses.replace(settings, model_dir=Path(folder))
-        estimator = estimator_of(settings, hyperparameters, model, **schedule, examples_offset=0)
+        estimator = estimator_of(
+            settings,
+            hyperparameters,
+            model,
+            train_batch_size=settings.train_batch_size,
+            num_examples=wanted,
+            examples_offset=0,
+        )
         with told_in_a_line(settings, settings.train_data):
             estimator.train(
                 lambda: overfit_input(settings, hyperparameters),

@@ -24,8 +24,18 @@ class Plan:
     step: int  # of it
     examples: int  # that the run has seen by then
     epoch_examples: int
+    batch_size: int
     steps: int  # at which the run ends
     steps_between_evals: int
+
+    @property
+    def offset(self) -> int:
+        """How many more examples the run has seen than steps of this batch size have."""
+        return self.examples - self.step * self.batch_size
+
+    def epoch_of(self, step: int) -> float:
+        """Epochs since the begin of the run."""
+        return (step * self.batch_size + self.offset) / self.epoch_examples
 
     @property
     def evaluation_due(self) -> bool:
@@ -46,6 +56,7 @@ def plan_of(settings: Settings, model: ModelCard, epoch_examples: int) -> Plan:
         step=step,
         examples=examples,
         epoch_examples=epoch_examples,
+        batch_size=batch_size,
         steps=max(1, step + left // batch_size),
         steps_between_evals=math.ceil(settings.epochs_between_evals * epoch_examples / batch_size),
     )

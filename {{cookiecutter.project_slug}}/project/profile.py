@@ -92,7 +92,7 @@ def profile(
 
 def _changes(found: str, settings: Settings) -> list[dict[str, Any]]:
     """What may widen a bottleneck."""
-    return {
+    changes: dict[str, list[dict[str, Any]]] = {
         "model": [{"xla": True}, {"train_batch_size": 2 * settings.train_batch_size}],
         "preprocessing": [
             {"antialias": False},
@@ -103,7 +103,8 @@ def _changes(found: str, settings: Settings) -> list[dict[str, Any]]:
         "disk": [{"shuffle": "stream", "cache": "none"}, {"shuffle": "global", "cache": "memory"}],
         "transfer": [{"input_dtype": "uint8"}],
         "balanced": [],
-    }[found]
+    }
+    return changes[found]
 
 
 def _changed(options: Any, change: dict[str, Any]) -> Any:
@@ -134,15 +135,17 @@ def _train(
         batches = train_input(settings, hyperparameters, 0)
         return batches.take(1).cache().repeat() if one_batch else batches
 
-    schedule = {
-        "train_batch_size": settings.train_batch_size,
-        "num_examples": num_train_examples(settings, card),
-        "examples_offset": 0,
-    }
     model = ModelCard.of(card.classes, hyperparameters)
     with tempfile.TemporaryDirectory() as folder:
         there = dataclasses.replace(settings, model_dir=Path(folder))
-        estimator_of(there, hyperparameters, model, **schedule).train(input_fn, hooks=[hook])
+        estimator_of(
+            there,
+            hyperparameters,
+            model,
+            train_batch_size=settings.train_batch_size,
+            num_examples=num_train_examples(settings, card),
+            examples_offset=0,
+        ).train(input_fn, hooks=[hook])
 
 
 def _speed_of_steps(

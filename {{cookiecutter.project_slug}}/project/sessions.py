@@ -14,6 +14,7 @@ from library.divergence import read_divergence
 from library.errors import RunError, UserError
 from library.estimator import Estimator, RunConfig
 from library.exporter import find_checkpoint
+from library.log import move_log
 from library.model_card import ModelCard
 from library.options import URL
 from library.parallel import Parallel
@@ -138,6 +139,7 @@ def estimator_of(
         schedule: for a training, what `project.model_fn.learning_rate` needs.
     """
     cluster = parallel.cluster if parallel else Cluster()
+    move_log(settings.model_dir)
     # CheckpointHook saves; this is for workers that would do it by the clock, each at another step.
     steps = {"save_checkpoints_steps": 1000} if cluster.all_reduce else {}
     config = RunConfig(

@@ -127,7 +127,12 @@ class Settings:
         None, "device that batches are copied to ahead, as /gpu:0", group=SPEED
     )
 
-    log_steps: int = option(50, "steps from progress line to line", group=LOGGING, minimum=1)
+    log_steps: int = option(
+        50, "steps from line to line of progress in a log", group=LOGGING, minimum=1
+    )
+    live_progress: bool = option(
+        True, "on a terminal, one line that is written over; else lines, as in a log", group=LOGGING
+    )
     save_summary_steps: int = option(
         100, "steps from point to point in TensorBoard", group=LOGGING, minimum=1
     )
@@ -267,6 +272,12 @@ class Hyperparameters:
         maximum=1,
     )
     random_flip: bool = option(True, "mirror every other training picture", group=AUGMENTATION)
+
+    @property
+    def input_size(self) -> int:
+        """`image_size`, which `project.networks.prepared` fills in where it is null."""
+        assert self.image_size is not None, "prepared comes first"
+        return self.image_size
 
     def __post_init__(self) -> None:
         if self.network == "hub" and self.hub_module is None:

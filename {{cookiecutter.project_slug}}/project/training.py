@@ -13,6 +13,7 @@ from library import run_record
 from library.cluster import Cluster
 from library.errors import RunError
 from library.estimator import EvalSpec, ModeKeys, TrainSpec, train_and_evaluate
+from library.evaluation_table import EvaluationTable
 from library.exporter import BestCheckpointExporter, find_checkpoint, global_step_of, read_best
 from library.files import remove_leftovers, replacing
 from library.hooks import (
@@ -24,8 +25,17 @@ from library.hooks import (
 )
 from library.model_card import FILE as MODEL_FILE
 from library.model_card import ModelCard
+from library.options import plain
 from library.parallel import Parallel
-from library.tasks import WatchHook, end_unless_there, evaluate_checkpoints, serve
+from library.progress import StatusLine
+from library.tasks import (
+    WatchHook,
+    end_unless_there,
+    evaluate_checkpoint,
+    evaluate_checkpoints,
+    serve,
+)
+from library.tensorboard import EvaluationPicturesHook, PicturesHook, add_text
 from library.warm_start import WarmStart
 from project.input_fn import (
     evaluation_input,
@@ -102,7 +112,7 @@ def train(settings: Settings, hyperparameters: Hyperparameters) -> None:
     schedule = {
         "train_batch_size": settings.train_batch_size,
         "num_examples": plan.epoch_examples,
-        "examples_offset": plan.examples - step * settings.train_batch_size,
+        "examples_offset": plan.offset,
     }
     estimator = estimator_of(
         settings,
@@ -113,20 +123,21 @@ def train(settings: Settings, hyperparameters: Hyperparameters) -> None:
         warm_start=warm_start,
         **schedule,
     )
+    line = StatusLine(live=settings.live_progress)
     train_spec, eval_spec = _specs(
-        settings, hyperparameters, plan, parallel, exporter=exporter, early_stop=early_stop
+        settings, hyperparameters, plan, parallel, model, early_stop=early_stop, line=line
     )
     with (
         _divergence_on_file(settings, plan),
         told_in_a_line(settings, settings.train_data, settings.validation_data),
+        line,
     ):
         if cluster.is_evaluator:
             evaluate_checkpoints(estimator, eval_spec, steps=steps, early_stop=early_stop)
         else:
             if not evaluated and not cluster.addresses:
                 # The last start ended between this checkpoint and its evaluation.
-                metrics = estimator.evaluate(eval_spec.input_fn, checkpoint_path=plan.checkpoint)
-                exporter.export(estimator, "", plan.checkpoint, metrics, is_the_final_export=False)
+                evaluate_checkpoint(estimator, eval_spec, plan.checkpoint)
             if step < steps and not early_stop.due:
                 train_and_evaluate(estimator, train_spec, eval_spec)
     if cluster.addresses and not cluster.is_evaluator:
@@ -149,6 +160,11 @@ def _write_start(
             print(f"changed since the last start: {change}")
         model.save(settings.model_dir)
         remove_leftovers(settings.model_dir)
+        for name, options in (("settings", settings), ("hyperparameters", hyperparameters)):
+            values = dataclasses.asdict(options).items()
+            rows = [f"| {option} | {plain(value)} |" for option, value in values]
+            table = "\n".join([f"| {name} | value |", "| --- | --- |", *rows])
+            add_text(settings.model_dir, name, table, plan.step)
         if warm_start:
             warm_start.save(settings.model_dir)
     if cluster.is_evaluator or not cluster.addresses:
@@ -196,23 +212,33 @@ def _specs(
     hyperparameters: Hyperparameters,
     plan: Plan,
     parallel: Parallel,
+    model: ModelCard,
     *,
-    exporter: BestCheckpointExporter,
     early_stop: EarlyStopHook,
+    line: StatusLine,
 ) -> tuple[TrainSpec, EvalSpec]:
     """What is trained on and evaluated, and what happens beside the steps."""
-    cluster = parallel.cluster
+    cluster, exporter = parallel.cluster, early_stop.exporter
     save = CheckpointHook(settings.model_dir, plan.steps_between_evals)
     stop = GracefulStopHook(settings.model_dir, max_time=settings.max_time, saves=cluster.is_chief)
+    # Drawing takes longer than a short evaluation: not more often than summaries are asked for.
+    between = plan.steps_between_evals
+    every = between * math.ceil(settings.save_summary_steps / between)
+    pictures = PicturesHook(settings.model_dir, model.class_names, every=every)
+    evaluation_pictures = EvaluationPicturesHook(
+        settings.model_dir / "eval",
+        model.class_names,
+        due=lambda step: step % every == 0 or step >= plan.steps,
+    )
     progress = ProgressHook(
-        "batch_loss",
+        ("loss", "accuracy"),
         save,
         every=settings.log_steps,
         steps=plan.steps,
         batch_size=settings.train_batch_size,
-        examples=plan.epoch_examples,
-        offset=plan.examples - plan.step * settings.train_batch_size,
+        epoch_of=plan.epoch_of,
         summary_dir=settings.model_dir if cluster.is_chief else None,
+        line=line,
         shared=cluster.has_servers,
     )
     watch = WatchHook(
@@ -232,7 +258,7 @@ def _specs(
             *[watch] * bool(cluster.needed),
             *[XlaHook()] * settings.xla,
             progress,
-            *[save] * cluster.is_chief,
+            *[pictures, save] * cluster.is_chief,
             stop,
             *[early_stop] * bool(settings.early_stopping_evals),
         ],
@@ -242,8 +268,8 @@ def _specs(
         steps=None,  # all of the data set
         start_delay_secs=0,
         throttle_secs=0,  # after every checkpoint
-        hooks=[stop.in_evaluation],
-        exporters=exporter,
+        hooks=[*[stop.in_evaluation] * (not cluster.is_evaluator), evaluation_pictures],
+        exporters=[exporter, EvaluationTable(exporter, line, epoch_of=plan.epoch_of)],
     )
     return train_spec, eval_spec
 

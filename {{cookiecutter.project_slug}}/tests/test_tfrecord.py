@@ -1,9 +1,9 @@
 """Shards, index and card: written as TensorFlow reads them, read by id, damage named."""
 
+import concurrent.futures
 import io
 import json
 import os
-import resource
 import shutil
 
 import numpy as np
@@ -70,6 +70,15 @@ def empty(file):
 
 def of_another_kind(file):
     file.write_bytes(npy(np.zeros(5)))
+
+
+def test_threads_share_a_reader_where_a_file_has_one_place_for_all(path, monkeypatch):
+    """As on Windows, which has no os.pread."""
+    monkeypatch.delattr(os, "pread", raising=False)
+    reader = Reader(path)
+    with concurrent.futures.ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(lambda n: reader.read(np.array([n % 5]))[0], range(2000)))
+    assert found == sum(RECORDS, []) * 400
 
 
 @pytest.mark.parametrize("change", [remove, cut, empty, of_another_set, of_another_kind])
@@ -162,6 +171,7 @@ def test_more_shards_than_files_may_be_open_is_one_line(tmp_path):
     parts = [write_shard(tmp_path / f"few-{n:05}-of-00050.tfrecord", [b"x"]) for n in range(50)]
     write_index(tmp_path / "few.index", [rows for _, rows in parts])
     Card(["x"], {"x": 50}, [shard for shard, _ in parts], {}).save(tmp_path / "few.json")
+    resource = pytest.importorskip("resource", reason="Windows has no such limit")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/dev/fd")) + 20, hard))
     try:

@@ -16,7 +16,7 @@ from library.estimator import export as estimator_export
 from library.pipeline import Pipeline
 from library.shuffling import shuffle_and_repeat
 from library.sounds import standard_waveform, wav_bytes
-from library.sources import read_generator
+from library.sources import read_strings
 from library.tfrecord import Card
 from project.settings import Hyperparameters, Settings
 
@@ -191,14 +191,24 @@ def evaluation_input(
 
     Returns:
         Batches of ({"windows": float32 [windows, samples], "recording": int64 [windows], the number
-        in the batch}, int64 [batch]), the last one smaller where the number of recordings asks for
-        it.
+        in the batch, "key": string [batch], the names of the files}, int64 [batch]), the last one
+        smaller where the number of recordings asks for it.
     """
-    ids = tf.data.Dataset.range(Card.load(f"{path}.json").num_examples)
+    archive = Archive(path)
+
+    def name_of(example: np.ndarray) -> bytes:
+        return archive.names(np.array([example]))[0].encode()
+
+    ids = tf.data.Dataset.range(archive.num_examples)
+    keys = ids.map(
+        lambda example: tf.ensure_shape(tf.numpy_function(name_of, [example], tf.string), [])
+    )
+    examples = recordings(path, ids, settings, hyperparameters)
     return (
-        recordings(path, ids, settings, hyperparameters)
+        tf.data.Dataset.zip((keys, examples))
+        .map(lambda key, example: (key, *example))
         .ragged_batch(settings.eval_batch_size)
-        .map(lambda windows, labels: (features_of(windows), labels))
+        .map(lambda keys, windows, labels: ({**features_of(windows), "key": keys}, labels))
         .prefetch(settings.prefetch_size)
     )
 
@@ -215,9 +225,8 @@ def prediction_input(
     Returns:
         Batches of {"key": string [batch], "windows", "recording"}.
     """
-    string = tf.TensorSpec([], tf.string)
     return (
-        read_generator(lambda epoch: sounds, (string, string), epochs=1)
+        read_strings(sounds)
         .map(
             lambda key, wav: (key, windows_of_wav(wav, hyperparameters)),
             num_parallel_calls=settings.num_parallel_calls,
@@ -239,13 +248,37 @@ def windows_of_wav(wav: tf.Tensor, hyperparameters: Hyperparameters) -> tf.Tenso
 
 
 def serving_input(hyperparameters: Hyperparameters) -> estimator_export.ServingInputReceiver:
-    """What the exported model takes: `audio_bytes`, string [batch], WAV files of 16 bit."""
-    wavs = tf.compat.v1.placeholder(tf.string, [None], name="audio_bytes")
-    windows = tf.map_fn(
+    """What the exported model takes, by the name of the signature.
+
+    Returns:
+        `serving_default`: `audio_bytes`, string [batch], WAV files of 16 bit; `single`:
+        `audio_bytes`, a string, one of them; `tensors`: `windows`, float32 [windows, samples] in
+        [-1, 1), and `recording`, int64 [windows], the number in the batch that each one is of.
+    """
+    one = tf.compat.v1.placeholder(tf.string, [], name="one_audio_bytes")
+    default = tf.compat.v1.placeholder_with_default
+    wavs = default(one[tf.newaxis], [None], name="audio_bytes")
+    cut = tf.map_fn(
         lambda wav: windows_of_wav(wav, hyperparameters),
         wavs,
         fn_output_signature=tf.RaggedTensorSpec(
             [None, win_len_of(hyperparameters)], tf.float32, ragged_rank=0
         ),
     )
-    return estimator_export.ServingInputReceiver(features_of(windows), {"audio_bytes": wavs})
+    features = {name: default(each, each.shape, name) for name, each in features_of(cut).items()}
+    others = {"single": {"audio_bytes": one}, "tensors": features}
+    return estimator_export.ServingInputReceiver(features, {"audio_bytes": wavs}, others)
+
+
+def device_input(hyperparameters: Hyperparameters) -> estimator_export.ServingInputReceiver:
+    """What a model for TFLite takes: `windows`, float32 [1, samples] in [-1, 1)."""
+    window = tf.compat.v1.placeholder(tf.float32, [1, win_len_of(hyperparameters)], name="windows")
+    return estimator_export.ServingInputReceiver({"windows": window}, {"windows": window})
+
+
+def encoded_examples(path: str, count: int, hyperparameters: Hyperparameters) -> list[bytes]:
+    """At most so many recordings, spread over a data set, as `prediction_input` takes them."""
+    archive = open_archive(path, hyperparameters)
+    numbers = range(0, archive.num_examples, max(1, archive.num_examples // count))[:count]
+    rate = hyperparameters.sample_rate
+    return [wav_bytes(archive.read_one(np.int64(each)), sample_rate=rate) for each in numbers]

@@ -36,16 +36,38 @@ def logits_of(
         float32 [recordings, num_classes]: logits, or the logarithm of the average of the
         probabilities of a recording's windows.
     """
-    names = ("sample_rate", "frame_secs", "hop_secs", "mel_bands", "min_hz", "max_hz")
-    spectrogram = log_mel(features["windows"], **{name: params[name] for name in names})
+    spectrogram = spectrogram_of(features["windows"], params)
     network = NETWORKS[params["network"]]
-    logits = network(
-        normalize(spectrogram), num_classes=num_classes, training=training, params=params
-    )
+    logits = network(spectrogram, num_classes=num_classes, training=training, params=params)
     logits = tf.cast(logits, tf.float32)
     if "recording" not in features:
         return logits
     return tf.math.log(tf.math.segment_mean(tf.nn.softmax(logits), features["recording"]) + 1e-12)
+
+
+def pictures_of(features: Mapping[str, tf.Tensor], params: Mapping[str, Any]) -> tf.Tensor:
+    """What is shown of examples: the spectrogram of the first window, low tones at the bottom.
+
+    Args:
+        features: those of `logits_of`.
+        params: those of the model.
+
+    Returns:
+        uint8 [recordings, mel_bands, frames, 3], gray.
+    """
+    windows = features["windows"]
+    if "recording" in features:
+        numbers = tf.range(tf.shape(windows)[0])
+        windows = tf.gather(windows, tf.math.segment_min(numbers, features["recording"]))
+    pixels = tf.saturate_cast(128 + 64 * spectrogram_of(windows, params), tf.uint8)
+    upright = tf.reverse(tf.transpose(pixels, [0, 2, 1]), axis=[1])
+    return tf.repeat(upright[..., tf.newaxis], 3, axis=-1)
+
+
+def spectrogram_of(windows: tf.Tensor, params: Mapping[str, Any]) -> tf.Tensor:
+    """float32 [windows, samples] -> what a network sees, float32 [windows, frames, mel_bands]."""
+    names = ("sample_rate", "frame_secs", "hop_secs", "mel_bands", "min_hz", "max_hz")
+    return normalize(log_mel(windows, **{name: params[name] for name in names}))
 
 
 def normalize(spectrogram: tf.Tensor) -> tf.Tensor:

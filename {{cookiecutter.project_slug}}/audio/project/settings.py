@@ -106,7 +106,12 @@ class Settings:
         None, "device that batches are copied to ahead, as /gpu:0", group=SPEED
     )
 
-    log_steps: int = option(50, "steps from progress line to line", group=LOGGING, minimum=1)
+    log_steps: int = option(
+        50, "steps from line to line of progress in a log", group=LOGGING, minimum=1
+    )
+    live_progress: bool = option(
+        True, "on a terminal, one line that is written over; else lines, as in a log", group=LOGGING
+    )
     save_summary_steps: int = option(
         100, "steps from point to point in TensorBoard", group=LOGGING, minimum=1
     )
