@@ -54,8 +54,8 @@ class EvaluationTable(Exporter):
         for name in metrics:
             width = max(len(name), NUMBER_WIDTH)
             if name != "global_step" and len(header) + 2 + width + len(mark) <= WIDTH:
-                header += f"  {name:>{width}}"
-                row += f"  {eval_result[name]:{width}.4f}"
+                header += "  " + name.rjust(width)
+                row += "  " + f"{eval_result[name]:.4f}".rjust(width)
         if not self.begun:
             self.begun = True
             self.line.print(header)

@@ -134,10 +134,11 @@ def reliability(bins: np.ndarray) -> Figure:
     used = bins[bins[:, 0] > 0]
     total = used[:, 0].sum()
     confidence, accuracy = used[:, 1] / used[:, 0], used[:, 2] / used[:, 0]
-    error = f"{(used[:, 0] * abs(accuracy - confidence)).sum() / total:.1%}" if total else "unknown"
+    error = (used[:, 0] * abs(accuracy - confidence)).sum()
+    words = format(error / total, ".1%") if total else "unknown"
     figure = Figure((4.6, 5), layout="constrained")
     above, below = figure.subplots(2, sharex=True, height_ratios=[3, 1])
-    above.set_title(f"Expected calibration error {error}")
+    above.set_title(f"Expected calibration error {words}")
     above.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle=(0, (4, 3)))
     above.vlines(confidence, confidence, accuracy, color=ORANGE, linewidth=4, alpha=0.6)
     above.plot(confidence, accuracy, color=BLUE, marker="o")
@@ -202,7 +203,7 @@ def curve(title: str, runs: Mapping[str, tuple[Sequence[int], Sequence[float]]])
         if len(steps) > MOST_MARKERS:
             axes.plot(steps, values, color=color, alpha=0.25, linewidth=0.8)
             window = np.ones(len(steps) // MOST_MARKERS * 2 + 1)
-            values = np.convolve(values, window / window.size, "valid")
+            values = np.convolve(values, window / window.size, "valid").tolist()
             steps, look = steps[window.size // 2 :][: len(values)], {}
         axes.plot(steps, values, color=color, label=shown(name), **look)
     axes.set_title(shown(title))

@@ -114,42 +114,66 @@ class Inputs:
 
 
 Row = dict[str, Any]
-"""`file`, and `error`, or `class`, `probability` and `ranking`: [(class, probability), ...]."""
+"""By the names of the columns; of a file that could not be used, `file` and `error`."""
+
+
+def columns_of(class_names: Sequence[str], top_k: int | None) -> list[str]:
+    """The columns of a table of classes.
+
+    Args:
+        class_names: in the order of the labels.
+        top_k: `class 2`, `probability 2`, and so on, for so many of the most probable classes;
+            None: `probability of NAME` for all.
+    """
+    columns = ["file", "class", "probability", "error"]
+    if top_k is None:
+        return columns + [f"probability of {name}" for name in class_names]
+    ranks = range(2, min(top_k, len(class_names)) + 1)
+    return columns + [f"{word} {rank}" for rank in ranks for word in ("class", "probability")]
 
 
 def rows_of(
-    predictions: Iterable[dict[str, Any]],
+    predictions: Iterable[dict[str, np.ndarray]],
     class_names: Sequence[str],
     error_of: Callable[[int], str],
     *,
     top_k: int | None,
 ) -> Iterator[Row]:
-    """A row for each prediction.
+    """A row for each file that was predicted for.
 
     Args:
-        predictions: batches of `key` (names of files, bytes), `class` (bytes), `probability` and
-            `probabilities` (floats).
+        predictions: batches of `key`, the names of the files, and of what was predicted; each
+            array of one axis is a column. Of `probabilities`, float [batch, classes], come those
+            of `columns_of`.
         class_names: in the order of the probabilities.
-        error_of: of a number of a file; "" for none.
-        top_k: so many classes, the most probable first; None: all, in the order of their names.
+        error_of: of the number of a file; "" for none.
+        top_k: see `columns_of`.
     """
-    columns = ("key", "class", "probability", "probabilities")
-    examples = (zip(*(batch[name] for name in columns), strict=True) for batch in predictions)
-    for number, example in enumerate(itertools.chain.from_iterable(examples)):
-        key, name, probability, probabilities = example
-        row: Row = {"file": os.fsdecode(key)}
-        error = error_of(number)
-        if error:
-            yield {**row, "error": error}
-            continue
-        order = range(len(class_names)) if top_k is None else np.argsort(-probabilities)[:top_k]
-        ranking = [(class_names[i], probabilities[i].item()) for i in order]
-        yield {
-            **row,
-            "class": name.decode(),
-            "probability": probability.item(),
-            "ranking": ranking,
-        }
+    numbers = itertools.count()
+    for batch in predictions:
+        columns = {name: values.tolist() for name, values in batch.items() if values.ndim == 1}
+        names = columns.pop("key")
+        for i, (name, number) in enumerate(zip(names, numbers, strict=False)):
+            row: Row = {"file": os.fsdecode(name)}
+            if error := error_of(number):
+                yield {**row, "error": error}
+                continue
+            for column, values in columns.items():
+                value = values[i]
+                row[column] = value.decode() if isinstance(value, bytes) else value
+            if "probabilities" in batch:
+                row |= _probabilities(batch["probabilities"][i], class_names, top_k)
+            yield row
+
+
+def _probabilities(probabilities: np.ndarray, class_names: Sequence[str], top_k: int | None) -> Row:
+    values = probabilities.tolist()
+    if top_k is None:
+        return {f"probability of {name}": p for name, p in zip(class_names, values, strict=True)}
+    row: Row = {}
+    for rank, best in enumerate(np.argsort(-probabilities)[1:top_k], start=2):
+        row |= {f"class {rank}": class_names[best], f"probability {rank}": values[best]}
+    return row
 
 
 @contextlib.contextmanager
@@ -166,47 +190,21 @@ def _opened(path: str) -> Iterator[IO[str]]:
         yield file
 
 
-def write_csv(
-    path: str, rows: Iterable[Row], class_names: Sequence[str], *, top_k: int | None
-) -> None:
-    """Write rows to a CSV file; `-` is standard output.
-
-    Its columns are file, class, probability and error; then `probability of CLASS` for all
-    classes, or with `top_k` `class 2`, `probability 2`, and so on.
-    """
-    if top_k is None:
-        more = [f"probability of {name}" for name in class_names]
-    else:
-        ranks = range(2, min(top_k, len(class_names)) + 1)
-        more = [f"{word} {rank}" for rank in ranks for word in ("class", "probability")]
+def write_csv(path: str, rows: Iterable[Row], columns: Sequence[str]) -> None:
+    """Write rows to a CSV file; `-` is standard output."""
     with _opened(path) as file:
-        table = csv.writer(file, lineterminator="\n" if path == STANDARD else "\r\n")
-        table.writerow(["file", "class", "probability", "error", *more])
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(columns)
         for row in rows:
-            if "error" in row:
-                table.writerow([row["file"], "", "", row["error"], *[""] * len(more)])
-                continue
-            ranking = [(name, f"{value:.9g}") for name, value in row["ranking"]]
-            if top_k is None:
-                cells = [value for _, value in ranking]
-            else:
-                cells = [cell for pair in ranking[1:] for cell in pair]
-            table.writerow([row["file"], row["class"], f"{row['probability']:.9g}", "", *cells])
+            cells = (row.get(name, "") for name in columns)
+            table.writerow([f"{x:.9g}" if isinstance(x, float) else x for x in cells])
 
 
-def write_json_lines(
-    path: str, rows: Iterable[Row], class_names: Sequence[str], *, top_k: int | None
-) -> None:
-    """Write rows as JSON, one a line; `-` is standard output.
-
-    Each has `file`, and `error`, or `class`, `probability` and `probabilities`: of all classes, or
-    of the `top_k` most probable ones.
-    """
+def write_json_lines(path: str, rows: Iterable[Row], columns: Sequence[str]) -> None:
+    """Write rows as JSON, one a line, with the columns that each has; `-` is standard output."""
     with _opened(path) as file:
         for row in rows:
-            if "ranking" in row:
-                row["probabilities"] = dict(row.pop("ranking"))
-            file.write(json.dumps(row) + "\n")
+            file.write(json.dumps({name: row[name] for name in columns if name in row}) + "\n")
 
 
 WRITERS = {".csv": write_csv, ".jsonl": write_json_lines}
@@ -242,11 +240,9 @@ class WorstMistakes:
         """The same rows."""
         for row in rows:
             label = Path(row["file"]).parent.name
-            if label in self.class_names and "error" not in row:
+            if label in self.class_names and "class" in row:
                 self.known += 1
                 if label != row["class"]:
-                    ranked = sorted(
-                        [*self.rows, {**row, "label": label}], key=lambda one: -one["probability"]
-                    )
-                    self.rows = ranked[: self.count]
+                    ranked = [*self.rows, {**row, "label": label}]
+                    self.rows = sorted(ranked, key=lambda one: -one["probability"])[: self.count]
             yield row

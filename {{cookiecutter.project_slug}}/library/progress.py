@@ -92,13 +92,13 @@ class StatusLine:
             print(text, flush=True)
             return
         width = shutil.get_terminal_size().columns - 1
-        print(f"\r{short[:width]:{width}}", end="", flush=True)
+        print("\r" + short[:width].ljust(width), end="", flush=True)
         self.last, self.shown = time.monotonic(), True
 
     def print(self, text: str) -> None:
         """Print a line that stays; a live line goes on below it."""
         if self.shown:
             width = shutil.get_terminal_size().columns - 1
-            print(f"\r{'':{width}}\r", end="")
+            print("\r" + " " * width + "\r", end="")
             self.shown = False
         print(text, flush=True)

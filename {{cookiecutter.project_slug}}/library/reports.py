@@ -161,7 +161,7 @@ def _write_classes(folder: Path, tally: Tally) -> dict[str, str]:
     rows, mistakes = class_rows(tally), tally.mistakes
     _write_table(folder / TABLE, rows)
     pictures = [each.picture for each in mistakes]
-    captions = [_caption(each, tally.class_names) for each in mistakes]
+    captions = [each.caption(tally.class_names) for each in mistakes]
     confusion = figures.png(figures.confusion_matrix(tally.confusion, tally.class_names))
     reliability = figures.png(figures.reliability(tally.bins))
     grid = figures.png(figures.picture_grid(pictures, captions), dpi=PICTURES_DPI)
@@ -193,14 +193,6 @@ def _write_table(path: Path, rows: Iterable[ClassRow]) -> None:
         table.writerows([["" if cell != cell else cell for cell in row] for row in rows])
 
 
-def _caption(mistake: Mistake, class_names: Sequence[str]) -> str:
-    """In two lines, also where a name has more."""
-    true, taken_for = (
-        " ".join(class_names[label].splitlines()) for label in (mistake.label, mistake.predicted)
-    )
-    return f"{true}\ntaken for {taken_for}, {mistake.probability:.0%}"
-
-
 def _tiles(metrics: Mapping[str, float], tally: Tally | None) -> str:
     tiles = {name: _number(name, value) for name, value in metrics.items()}
     if tally is not None:
@@ -221,7 +213,10 @@ def _number(name: str, value: float) -> str:
 
 
 def _cells(row: ClassRow) -> list[str]:
-    shares = ["–" if math.isnan(x) else f"{x:.1%}" for x in (row.recall, row.precision, row.f1)]
+    shares = [
+        "–" if math.isnan(share) else format(share, ".1%")
+        for share in (row.recall, row.precision, row.f1)
+    ]
     most = f"{_text(row.taken_for)} ({row.times:,})" if row.times else ""
     return [_text(row.name), f"{row.examples:,}", *shares, most if row.examples else "no examples"]
 

@@ -125,7 +125,8 @@ def tflite_models(export: Path) -> dict[str, bytes]:
             tflite_runner(models[name])
     except (ConverterError, RuntimeError, ValueError, tf.errors.OpError) as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        reason = next((line for line in lines if re.match(r"[A-Z]\w* ops: ", line)), lines[0])
+        named = [line for line in lines if re.match(r"[A-Z]\w* ops: ", line)]
+        reason = [*named, *lines, type(error).__name__][0]
         raise RunError(f"TFLite lacks what this network needs: {reason}") from error
     return models
 
@@ -167,7 +168,7 @@ class Agreement:
 
     examples: int
     same_class: int  # of the examples
-    largest_difference: float  # of probabilities
+    largest_difference: float  # of probabilities; of numbers above 1, as a share
     mean_difference: float
 
     @classmethod
@@ -176,7 +177,7 @@ class Agreement:
         same, differences = [], []
         for expected, found in pairs:
             compared = {name: (expected[name], values) for name, values in scores(found).items()}
-            differences += [np.abs(a - b) for a, b in compared.values()]
+            differences += [abs(a - b) / np.maximum(1, abs(a)) for a, b in compared.values()]
             wide = [a.argmax(-1) == b.argmax(-1) for a, b in compared.values() if a.ndim > 1]
             named = [expected[n] == each for n, each in found.items() if each.dtype == object]
             same.append(np.all([np.full(len(differences[-1]), True), *wide, *named], axis=0))

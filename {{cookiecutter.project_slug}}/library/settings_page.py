@@ -13,18 +13,19 @@ from library.config import Parser
 from library.errors import UserError, run
 from library.options import REQUIRED, Option, options_of, plain
 
-HEAD = """# Settings
+HEAD = """# All settings
 
 `python -m library.settings_page project/settings.py > docs/settings.md` writes this page: what
-stands here stands in [project/settings.py](../project/settings.py), and a test says when the page is
-behind it.
+stands here stands in [project/settings.py](../project/settings.py), and a test says when the page
+is behind it.
 
 ## Where a value comes from
 
-The command line wins over the chosen set, and the set over the default. There are two files of sets,
-[project.yaml](../project.yaml) for `Settings` and [hyperparameters.yaml](../hyperparameters.yaml) for
-`Hyperparameters`; `--config_set` and `--hyperparameter_set` choose in them, and take the set `default`
-otherwise. The first one may also be in a set: `hyperparameter_set` is an option of `Settings`.
+The command line wins over the chosen set, and the set over the default. There are two files of
+sets, [project.yaml](../project.yaml) for `Settings` and
+[hyperparameters.yaml](../hyperparameters.yaml) for `Hyperparameters`; `--config_set` and
+`--hyperparameter_set` choose in them, and take the set `default` otherwise. The second one is an
+option itself, so that a set of project.yaml can name its hyperparameters.
 
 ```sh
 python run.py --train_epochs 5 --print_config
@@ -54,11 +55,11 @@ night:
   allowed.
 - As a flag, each option is `--NAME VALUE`; what is true or false is `--NAME` or `--no-NAME`.
 - Relative paths start from the folder of `run.py`; `~` and `$NAME` are resolved.
-- All sets of both files are checked at each start, and each mistake is a line, with its place and the
-  nearest name that exists; the exit status is 2.
+- All sets of both files are checked at each start, and each mistake is a line, with its place and
+  the nearest name that exists; the exit status is 2.
 
-An option that **shapes the model** cannot change from training to evaluation, prediction and export,
-nor when a training goes on: another value is refused.
+An option that **shapes the model** cannot change from training to evaluation, prediction and
+export, nor when a training goes on: another value is refused.
 """
 
 
@@ -79,17 +80,20 @@ def _classes_of(path: Path) -> Iterator[type]:
     if not path.is_file() or path.suffix != ".py":
         raise UserError(f"{path}: not a Python file that is there")
     spec = importlib.util.spec_from_file_location(f"options_of_{path.stem}", path)
-    assert spec and spec.loader, "a .py file has a loader"
+    assert spec is not None, "what ends in .py has a loader"
+    assert spec.loader is not None, "what ends in .py has a loader"
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
     finally:
         del sys.modules[spec.name]
     for found in vars(module).values():
-        is_class = isinstance(found, type) and found.__module__ == spec.name
-        if is_class and dataclasses.is_dataclass(found):
-            if all("group" in field.metadata for field in dataclasses.fields(found)):
-                yield found
+        if not isinstance(found, type) or found.__module__ != spec.name:
+            continue
+        if dataclasses.is_dataclass(found) and all(
+            "group" in field.metadata for field in dataclasses.fields(found)
+        ):
+            yield found
 
 
 def _section(cls: type) -> Iterator[str]:
@@ -109,7 +113,8 @@ def _row(option: Option) -> str:
     default = "required" if option.default is REQUIRED else f"`{_shown(option.default)}`"
     effect = option.rule["help"] + "; **shapes the model**" * option.rule["shaping"]
     cells = (f"`{option.name}`", option.allowed, default, effect)
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+    line = " | ".join(cell.replace("|", "\\|") for cell in cells)
+    return f"| {line} |"
 
 
 def _shown(default: object) -> str:

@@ -31,10 +31,13 @@ class Mistake:
 
     def caption(self, class_names: Sequence[str]) -> str:
         """What is written below the picture, in two lines."""
-        return (
-            f"{class_names[self.label]}, taken for\n"
-            f"{class_names[self.predicted]} ({100 * self.probability:.0f} %)"
-        )
+        return caption_of(class_names[self.label], class_names[self.predicted], self.probability)
+
+
+def caption_of(label: str, predicted: str, probability: float) -> str:
+    """Of a mistake: the true class, and what it was taken for."""
+    label, predicted = (" ".join(name.splitlines()) for name in (label, predicted))
+    return f"{label}\ntaken for {predicted}, {100 * probability:.0f}%"
 
 
 class Tally:

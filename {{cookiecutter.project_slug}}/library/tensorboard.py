@@ -59,7 +59,7 @@ def show_inputs(pictures: tf.Tensor, labels: tf.Tensor) -> None:
 
     Args:
         pictures: uint8 [batch, height, width, 3].
-        labels: int64 [batch].
+        labels: int64 [batch], numbers of classes; or other numbers, float32 [batch].
     """
     for tensor in (pictures[:INPUTS], labels[:INPUTS]):
         tf.compat.v1.add_to_collection(COLLECTION, tensor)
@@ -103,7 +103,9 @@ class PicturesHook(tf.compat.v1.train.SessionRunHook):
             found = run_values.results
             self.step = max(self.step, int(found["step"]))  # others may take steps, too
             if "pictures" in found:
-                captions = [self.class_names[label] for label in found["labels"]]
+                labels = found["labels"]
+                of_classes = np.issubdtype(labels.dtype, np.integer)
+                captions = [self.class_names[i] if of_classes else f"{i:g}" for i in labels]
                 grid = png(picture_grid(list(found["pictures"]), captions))
                 add_picture(self.folder, "inputs", grid, self.step)
             if "kernels" in found:

@@ -14,11 +14,12 @@ from library.predictions import (
     STANDARD,
     Inputs,
     WorstMistakes,
+    columns_of,
     find_files,
     rows_of,
     writer_of,
 )
-from library.tally import MISTAKES, TallyHook
+from library.tally import MISTAKES, TallyHook, caption_of
 from project.input_fn import blank, evaluation_input, prediction_input, standard
 from project.networks import pictures_of, prepared
 from project.sessions import card_of, estimator_of, told_in_a_line, trained_model
@@ -59,7 +60,7 @@ def evaluate(settings: Settings, hyperparameters: Hyperparameters, *, split: str
         title=f"{split}: {Path(path).name}",
         metrics=numbers,
         tally=hook.tally,
-        curves=reports.read_curves(settings.model_dir),
+        curves=reports.read_curves(settings.model_dir, metrics=numbers),
         facts=facts | options,
     )
     print(f"written to {folder}: metrics.json, report.html and its parts")
@@ -99,7 +100,7 @@ def predict(
     )
     rows = rows_of(predictions, model.class_names, contents.error_of, top_k=top_k)
     worst = WorstMistakes(model.class_names, MISTAKES)
-    write(output, worst.of(rows), model.class_names, top_k=top_k)
+    write(output, worst.of(rows), columns_of(model.class_names, top_k))
     if contents.failed == contents.count:
         raise UserError(f"--input: none of {contents.count} files could be used: see {output}")
     told = sys.stderr if output == STANDARD else sys.stdout
@@ -124,7 +125,6 @@ def draw_mistakes(
     for features in prediction_input(contents, settings, hyperparameters) if files else ():
         for picture in pictures_of(features, params).numpy():
             rank, row = next(rows)
-            percent = f"{100 * row['probability']:.0f} %"
-            caption = f"{row['label']}, taken for\n{row['class']} ({percent})"
+            caption = caption_of(row["label"], row["class"], row["probability"])
             with replacing(folder / f"mistake-{rank:02}.png") as temporary:
                 temporary.write_bytes(png(picture_grid([picture], [caption])))

@@ -172,7 +172,7 @@ def _tell_tflite(
 def _tell_check(agreements: dict[str, Agreement], data: str) -> None:
     serving.print_table(f"the export and the checkpoint on {data}", agreements)
     signatures = agreements.keys() - TFLITE
-    worst = max(agreements[name].largest_difference for name in signatures)
+    worst = np.max([agreements[name].largest_difference for name in signatures])
     if not worst <= TOLERANCE:  # nor is NaN
         raise RunError(
             f"--check: the SavedModel is {worst:.1e} from the checkpoint, which is more than "

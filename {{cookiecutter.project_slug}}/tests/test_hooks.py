@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from library.estimator import Estimator, EstimatorSpec, RunConfig
 from library.hooks import CheckpointHook, ProgressHook
+from library.progress import StatusLine
 
 
 @pytest.mark.parametrize("late", [0, 1], ids=["stale", "late"])
@@ -73,8 +74,9 @@ def test_the_progress_line_tells_where_the_time_goes(
             return EstimatorSpec(mode, loss=loss, train_op=tf.identity(train_op))
 
     save = CheckpointHook(tmp_path, 1000)
-    sizes = {"every": 10, "steps": 30, "batch_size": 4, "examples": 8, "offset": 0}
-    progress = ProgressHook("batch_loss", save, **sizes, summary_dir=tmp_path)
+    sizes = {"every": 10, "steps": 30, "batch_size": 4, "epoch_of": lambda step: step / 2}
+    line = StatusLine()
+    progress = ProgressHook(["loss"], save, **sizes, summary_dir=tmp_path, line=line)
     config = RunConfig(str(tmp_path), log_step_count_steps=None)
     Estimator(model_fn, config=config).train(input_fn, steps=30, hooks=[progress, save])
 

@@ -17,6 +17,7 @@ NAMES = ["ant", "bee", "cat", "dog", "eel", "fox", "gnu"]
 RANDOM = np.random.default_rng(0)
 IMAGES = RANDOM.uniform(-1, 1, [21, 16, 16, 3]).astype(np.float32)
 LABELS = np.arange(21) % 7
+KEYS = [f"{number}.jpg" for number in range(21)]
 
 
 def params(**changes) -> dict:
@@ -28,7 +29,7 @@ def params(**changes) -> dict:
 
 
 def batches(batch_size: int, count: int | None = 1) -> tf.data.Dataset:
-    dataset = tf.data.Dataset.from_tensor_slices(({"image": IMAGES}, LABELS))
+    dataset = tf.data.Dataset.from_tensor_slices(({"image": IMAGES, "key": KEYS}, LABELS))
     return dataset.batch(batch_size).repeat(count)
 
 
@@ -82,7 +83,7 @@ def test_metrics_are_averages_over_examples_whatever_the_batch(trained, batch_si
 
 def test_top_5_needs_more_than_5_classes():
     with tf.Graph().as_default():
-        features = {"image": tf.constant(IMAGES[:5])}
+        features = {"image": tf.constant(IMAGES[:5]), "key": tf.constant(KEYS[:5])}
         spec = model_fn(
             features, tf.constant(LABELS[:5]), ModeKeys.EVAL, params(class_names=NAMES[:5])
         )
@@ -175,7 +176,9 @@ def test_what_is_not_finite_stops_before_it_does_harm(tmp_path, pixel, l2, step,
     )
     with pytest.raises(tf.errors.InvalidArgumentError) as error:
         model.train(
-            lambda: tf.data.Dataset.from_tensor_slices(({"image": images}, LABELS)).batch(7)
+            lambda: tf.data.Dataset.from_tensor_slices(
+                ({"image": images, "key": KEYS}, LABELS)
+            ).batch(7)
         )
     found = read_divergence(error.value)
     assert found["step"] == step
@@ -200,7 +203,8 @@ def test_xla_marks_the_network_for_compilation_but_not_the_export():
     def marked(xla: bool, mode: str) -> int:
         with tf.Graph().as_default() as graph:
             tf.compat.v1.train.create_global_step()
-            model_fn({"image": tf.constant(IMAGES)}, tf.constant(LABELS), mode, params(xla=xla))
+            features = {"image": tf.constant(IMAGES), "key": tf.constant(KEYS)}
+            model_fn(features, tf.constant(LABELS), mode, params(xla=xla))
             attributes = (op.node_def.attr for op in graph.get_operations())
             return sum("_XlaCompile" in each and each["_XlaCompile"].b for each in attributes)
 

@@ -14,7 +14,8 @@ from library import figures, reports
 from library.tally import BINS, MISTAKES, Mistake, Tally
 
 ODD_NAMES = ["cat", "a_$x_{1$ <b>&amp;</b>", "图像 \U0001f389 \udcff\n", "%s $title", "n" * 300]
-CURVES = {"loss": {"train": ([1, 2], [2.0, 1.0]), "validation": ([2], [1.5])}}
+RUNS = {"train": ([1, 2], [2.0, 1.0]), "validation": ([2], [1.5])}
+CURVES = {"loss": RUNS}
 
 
 @pytest.fixture(autouse=True)
@@ -40,8 +41,10 @@ def tally_of(names: list[str], pairs: list[tuple[int, int]], shape: tuple[int, i
 
 def report(folder, tally, *, metrics=None, curves=CURVES, facts=None, title="Report") -> str:
     metrics = {"accuracy": 0.5} if metrics is None else metrics
-    rest = {"curves": curves, "facts": facts or {}}
-    page = reports.write_report(folder, title=title, metrics=metrics, tally=tally, **rest)
+    facts = {} if facts is None else facts
+    page = reports.write_report(
+        folder, title=title, metrics=metrics, tally=tally, curves=curves, facts=facts
+    )
     return page.read_text(encoding="utf-8")
 
 
@@ -100,9 +103,14 @@ def test_the_page_needs_nothing_beside_it(tmp_path):
 def test_names_may_hold_anything(tmp_path):
     tally = tally_of(ODD_NAMES, [(i, j) for i in range(5) for j in range(5)])
     words = '<i>"$x" & 100%</i> \udcff'
-    curves = {ODD_NAMES[1]: {ODD_NAMES[2]: ([1], [1.0])}}
+    runs = {ODD_NAMES[2]: ([1], [1.0])}
     text = report(
-        tmp_path, tally, title=words, metrics={words: 1.0}, curves=curves, facts={words: words}
+        tmp_path,
+        tally,
+        title=words,
+        metrics={words: 1.0},
+        curves={ODD_NAMES[1]: runs},
+        facts={words: words},
     )
     page = Page(text)
     assert page.open == []
