@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 # A template that was run and linted in place has caches, which cookiecutter copies along.
-for cache in ("__pycache__", ".pytest_cache", ".ruff_cache"):
+for cache in ("__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache"):
     for folder in list(Path().rglob(cache)):
         shutil.rmtree(folder)
 

@@ -282,4 +282,6 @@ def log_mel(
         lower_edge_hertz=min_hz,
         upper_edge_hertz=max_hz,
     )
-    return tf.math.log(tf.matmul(energies, bands) + MIN_ENERGY)
+    # TFLite brings what a constant on the right is multiplied by to 8 bits, and energies are lost.
+    mel = tf.matmul(bands, energies, transpose_a=True, transpose_b=True)
+    return tf.math.log(tf.transpose(mel, [0, 2, 1]) + MIN_ENERGY)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 
@@ -24,7 +24,7 @@ EARLY_STOP_SECS = 5.0
 GET_NEXT = ("IteratorGetNext", "MultiDeviceIteratorGetNextFromShard")
 """What takes the next batch, for one device and for several."""
 
-SessionRunHook = tf.compat.v1.train.SessionRunHook
+SessionRunHook: TypeAlias = tf.compat.v1.train.SessionRunHook
 SessionRunArgs = tf.compat.v1.train.SessionRunArgs
 
 
@@ -136,6 +136,7 @@ class ProgressHook(SessionRunHook):
 
     def _left(self, now: float) -> str:
         """The time left, as [h:]mm:ss."""
+        assert self.warm_time is not None, "there are rates"
         per_step = (now - self.warm_time) / (self.step - self.warm_at)
         minutes, seconds = divmod(round((self.steps - self.step) * per_step), 60)
         hours, minutes = divmod(minutes, 60)

@@ -3,7 +3,7 @@
 import dataclasses
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -16,7 +16,7 @@ BINS = 10
 
 COLLECTION = "tally"
 
-SessionRunHook = tf.compat.v1.train.SessionRunHook
+SessionRunHook: TypeAlias = tf.compat.v1.train.SessionRunHook
 
 
 @dataclasses.dataclass(frozen=True)

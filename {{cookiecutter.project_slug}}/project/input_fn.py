@@ -80,7 +80,7 @@ def train_pipeline(
     batch_parts: int = 1,
 ) -> Pipeline:
     """The stages of `train_input`."""
-    image_size = hyperparameters.image_size
+    image_size = hyperparameters.input_size
 
     def seeds_of(number: tf.Tensor) -> list[tf.Tensor]:
         """Of crop and flip: from the number of the sample in the run."""
@@ -177,7 +177,7 @@ def central_crop(encoded: tf.Tensor, hyperparameters: Hyperparameters) -> tf.Ten
     """What the network sees of a picture in evaluation, prediction and serving."""
     return images.central_crop(
         encoded,
-        image_size=hyperparameters.image_size,
+        image_size=hyperparameters.input_size,
         antialias=hyperparameters.antialias,
         dtype=hyperparameters.input_dtype,
     )

@@ -91,7 +91,7 @@ def _training(
     def gradients_of(loss: tf.Tensor) -> list[tf.Tensor]:
         pairs = [pair for pair in optimizer.compute_gradients(loss) if pair[0] is not None]
         gradients, variables[:] = zip(*pairs, strict=True)
-        return gradients
+        return list(gradients)
 
     variables: list[tf.Variable] = []
     (loss, accuracy), gradients = in_parts(

@@ -170,7 +170,7 @@ def params_of(
 ) -> dict[str, Any]:
     """What `model_fn` needs to know, but for the schedule of a training."""
     cluster = parallel.cluster if parallel else Cluster()
-    in_step = cluster.has_servers and parallel.sync
+    in_step = parallel is not None and cluster.has_servers and parallel.sync
     return {
         **dataclasses.asdict(hyperparameters),
         "class_names": model.class_names,

@@ -107,8 +107,8 @@ def train(settings: Settings, hyperparameters: Hyperparameters) -> None:
     if strategy and settings.prefetch_to_device:
         print("prefetch_to_device: left out: with several devices, each has its own prefetch")
         settings = dataclasses.replace(settings, prefetch_to_device=None)
-    for line in description(settings, plan, parallel):
-        print(line)
+    for text in description(settings, plan, parallel):
+        print(text)
     schedule = {
         "train_batch_size": settings.train_batch_size,
         "num_examples": plan.epoch_examples,
@@ -135,7 +135,7 @@ def train(settings: Settings, hyperparameters: Hyperparameters) -> None:
         if cluster.is_evaluator:
             evaluate_checkpoints(estimator, eval_spec, steps=steps, early_stop=early_stop)
         else:
-            if not evaluated and not cluster.addresses:
+            if plan.checkpoint and not evaluated and not cluster.addresses:
                 # The last start ended between this checkpoint and its evaluation.
                 evaluate_checkpoint(estimator, eval_spec, plan.checkpoint)
             if step < steps and not early_stop.due:

@@ -1,0 +1,292 @@
+"""What a person meets: the terminal, the log, TensorBoard, the report, predictions."""
+
+import csv
+import io
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from conftest import ROOT, copy_project, run_program, small_model
+from PIL import Image
+
+from library.errors import UserError
+from library.predictions import FILES_A_TASK, TASKS_AHEAD, Inputs, find_files, writer_of
+from library.tensorboard import kernel_mosaic
+
+SHORT = [*small_model(), "--train_epochs", "6", "--epochs_between_evals", "2"]
+SHORT += ["--train_batch_size", "16", "--log_steps", "1", "--save_summary_steps", "1"]
+MODEL = small_model()
+COLUMNS = 80
+
+
+def on_a_terminal(command: list[str], folder: Path) -> str:
+    """Run a command on a terminal of 80 columns; what it has shown, errors among it."""
+    pty = pytest.importorskip("pty", reason="a terminal of Unix")
+    main, other = pty.openpty()
+    environment = {**os.environ, "COLUMNS": str(COLUMNS)}
+    with subprocess.Popen(
+        command, cwd=folder, stdin=other, stdout=other, stderr=other, env=environment
+    ) as process:
+        os.close(other)
+        shown = b""
+        while True:
+            try:
+                some = os.read(main, 4096)
+            except OSError:  # on Linux, the end
+                break
+            if not some:
+                break
+            shown += some
+    os.close(main)
+    assert process.returncode == 0, shown.decode()
+    return shown.decode()
+
+
+@pytest.fixture(scope="module")
+def project(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project of its own, with data."""
+    folder = tmp_path_factory.mktemp("seen") / "project"
+    copy_project(folder)
+    (folder / "data").symlink_to(data)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def shown(project: Path) -> str:
+    """What a training shows on a terminal."""
+    return on_a_terminal([sys.executable, "run.py", *SHORT], project)
+
+
+def test_a_terminal_has_one_live_line_and_a_row_for_each_evaluation(shown):
+    lines = shown.replace("\r\n", "\n").split("\n")
+    assert lines[0].startswith("training from step 0 to ")
+    last_parts = [line.split("\r")[-1] for line in lines]
+    header, *rows = [part for part in last_parts if re.match(r" +(step|\d+) ", part)]
+    assert header.split()[:4] == ["step", "epoch", "loss", "accuracy"]
+    assert [row.split()[1] for row in rows] == ["2.0", "4.0", "6.0"]
+    losses = [float(row.split()[2]) for row in rows]
+    best = [row.endswith("  best") for row in rows]
+    assert best == [loss == min(losses[: i + 1]) for i, loss in enumerate(losses)]
+    live = [part for line in lines for part in line.split("\r") if part.startswith("step ")]
+    assert max(map(len, [*live, *last_parts[:-4]])) < COLUMNS
+    last = int(re.search(r"to (\d+)", lines[0])[1])
+    assert re.fullmatch(
+        rf"step {last}/{last}  epoch 6.0  loss \d\.\d+  accuracy \d\.\d+  [\d,]+/s  \d+% input  "
+        r"0:00 left *",
+        live[-1],
+    )
+    assert not [line for line in lines if "tensorflow" in line.lower()]
+
+
+def test_what_is_shown_at_the_end_is_true_and_its_next_command_works(shown, project):
+    end = shown.replace("\r\n", "\n").split("\n")[-5:]
+    best = json.loads((project / "out/best/best.json").read_text())
+    assert f"best model: loss {best['value']:.4f} at step {best['step']}, in " in shown
+    command = next(line.removeprefix("next: ") for line in end if line.startswith("next: "))
+    python, *words = shlex.split(command)
+    assert python == "python"
+    run_program(*words, cwd=project)
+    folder = project / "out/current/evaluation"
+    metrics = json.loads((folder / "metrics.json").read_text())
+    report = (folder / "report.html").read_text()
+    assert f"{100 * metrics['accuracy']:.4g}%" in report
+    assert "accuracy over the steps" in report
+    with open(folder / "per_class.csv", newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    right, examples = (sum(int(row[name]) for row in rows) for name in ("right", "examples"))
+    assert right / examples == pytest.approx(metrics["accuracy"])
+    for name in ("confusion_matrix", "reliability", "mistakes"):
+        assert Image.open(folder / f"{name}.png").width > 100
+
+
+def test_what_tensorflow_says_is_in_the_log(shown, project):
+    log = (project / "out/current/log.txt").read_text()
+    assert shlex.join(["run.py", *SHORT]) in log
+    assert "INFO:tensorflow:" in log
+    assert "Saving checkpoints for 0" in log
+
+
+def test_a_log_has_lines_and_a_terminal_may_have_them(project):
+    program = """if True:
+        from library.progress import StatusLine
+        with StatusLine(live=%s) as line:
+            line.update("step 1 of 2", "1/2")
+            line.print("a row")
+            line.update("step 2 of 2", "2/2")
+        print("the end")
+    """
+    live, lines = (
+        on_a_terminal([sys.executable, "-c", program % word], project) for word in (True, False)
+    )
+    assert lines == "step 1 of 2\r\na row\r\nstep 2 of 2\r\nthe end\r\n"
+    blank = " " * (COLUMNS - 1)
+    short = [text.ljust(COLUMNS - 1) for text in ("1/2", "2/2")]
+    assert live == f"\r{short[0]}\r{blank}\ra row\r\n\r{short[1]}\r\nthe end\r\n"
+
+
+def events_below(folder: Path) -> dict[str, list]:
+    """The values in TensorBoard's files, by file."""
+    return {
+        str(file): [
+            (event.step, value)
+            for event in tf.compat.v1.train.summary_iterator(str(file))
+            for value in event.summary.value
+        ]
+        for file in folder.rglob("events*")
+    }
+
+
+def test_tensorboard_has_numbers_pictures_and_settings(shown, project):
+    files = events_below(project / "out/current")
+    assert len(files) >= 2
+    assert all(files.values()), "an empty file of events"
+    by_run: dict[str, dict[str, list]] = {}
+    for file, values in files.items():
+        tags = by_run.setdefault(Path(file).parent.name, {})
+        for step, value in values:
+            tags.setdefault(value.tag, []).append((step, value))
+    train, validation = by_run["current"], by_run["eval"]
+    assert {"loss", "accuracy"} <= train.keys() & validation.keys()
+    numbers = {"learning_rate", "gradient_norm", "examples_per_sec", "input_wait_share"}
+    assert numbers | {"inputs", "kernels", "settings", "hyperparameters"} <= train.keys()
+    assert {"confusion_matrix", "mistakes"} <= validation.keys()
+    for tag, run in (("inputs", train), ("kernels", train), ("confusion_matrix", validation)):
+        for _, value in run[tag]:
+            size = Image.open(io.BytesIO(value.image.encoded_image_string)).size
+            assert size == (value.image.width, value.image.height)
+    (text,) = train["settings"][0][1].tensor.string_val
+    assert b"| train_batch_size | 16 |" in text
+    assert train["settings"][0][1].metadata.plugin_data.plugin_name == "text"
+
+
+def test_the_loss_in_tensorboard_is_that_of_the_step(shown, project):
+    """Shown and written are one number, and no second pass."""
+    (values,) = [
+        values
+        for file, values in events_below(project / "out/current").items()
+        if Path(file).parent.name == "current"
+    ]
+    written = {step: value.simple_value for step, value in values if value.tag == "gradient_norm"}
+    assert all(norm > 0 for norm in written.values())
+    losses = {step: value.simple_value for step, value in values if value.tag == "loss"}
+    live = re.findall(r"step (\d+)/\d+  epoch [\d.]+  loss ([\d.]+)", shown)
+    # A summary has the number of the step before which it was taken, or after.
+    for step, loss in live:
+        near = [losses.get(int(step) + i, np.inf) for i in (-1, 0, 1)]
+        assert min(abs(float(loss) - each) for each in near) < 1e-3
+
+
+def test_kernels_are_tiles_from_their_least_to_their_greatest_weight():
+    kernels = np.random.default_rng(0).normal(size=[3, 5, 1, 18])
+    mosaic = kernel_mosaic(kernels)
+    assert mosaic.shape == ((2 * 4 + 1) * 8, (16 * 6 + 1) * 8, 3)
+    small = mosaic[::8, ::8]
+    tile = small[5:8, 7:12, 0]  # the second of the second row
+    low, high = kernels[..., 17].min(), kernels[..., 17].max()
+    expected = 255 * (kernels[:, :, 0, 17] - low) / (high - low)
+    assert np.abs(tile - expected).max() <= 1
+
+
+def predict(project: Path, *words: object, names: str = ""):
+    """Run `predict`, with names in standard input."""
+    return subprocess.run(
+        [sys.executable, ROOT / "run.py", "predict", *MODEL, *map(str, words)],
+        cwd=project,
+        input=names,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def test_names_from_standard_input_give_rows_on_standard_output(shown, project, samples):
+    files = sorted((samples / "test").rglob("*.*"))
+    (project / "broken.bin").write_bytes(b"nothing")
+    names = [*files[:3], project / "broken.bin", project / "missing", *files[3:5]]
+    process = predict(
+        project, "--input", "-", "--output", "-", "--top_k", 2, names="\n".join(map(str, names))
+    )
+    assert process.returncode == 0, process.stderr
+    rows = list(csv.DictReader(io.StringIO(process.stdout)))
+    assert [row["file"] for row in rows] == list(map(str, names))
+    assert [bool(row["error"]) for row in rows] == [False] * 3 + [True] * 2 + [False] * 2
+    assert list(rows[0]) == ["file", "class", "probability", "error", "class 2", "probability 2"]
+    assert float(rows[0]["probability"]) >= float(rows[0]["probability 2"]) > 0
+    assert "5 predictions written to -\n2 files could not be used" in process.stderr
+
+
+def test_mistakes_are_drawn_where_folders_name_the_classes(shown, project, samples):
+    # With two folders the other way round, all that is right is a mistake.
+    first, second, *_ = sorted(path for path in (samples / "test").iterdir() if path.is_dir())
+    for source, name in ((first, second.name), (second, first.name)):
+        shutil.copytree(source, project / "swapped" / name, dirs_exist_ok=True)
+    words = ["--input", "swapped/*", "--output", "p.jsonl", "--images_out", "mistakes"]
+    process = predict(project, *words)
+    assert process.returncode == 0, process.stderr
+    rows = [json.loads(line) for line in (project / "p.jsonl").read_text().splitlines()]
+    assert len(rows) == len(list((project / "swapped").rglob("*.*")))
+    wrong = [row for row in rows if Path(row["file"]).parent.name != row["class"]]
+    drawn = sorted(path.name for path in (project / "mistakes").iterdir())
+    assert drawn == [f"mistake-{i:02}.png" for i in range(1, len(wrong) + 1)]
+    assert f"{len(wrong)} of {len(rows)} files whose folder is a class" in process.stdout
+    of_classes = [value for name, value in rows[0].items() if name.startswith("probability of ")]
+    assert sum(of_classes) == pytest.approx(1, abs=1e-5)
+
+
+def test_an_output_that_cannot_be_is_refused(tmp_path):
+    with pytest.raises(UserError, match="p.txt does not end in .csv or .jsonl"):
+        writer_of("p.txt")
+    with pytest.raises(UserError, match="is a folder, not a file"):
+        writer_of(str(tmp_path))
+    process = predict(tmp_path, "--input", "x", "--top_k", 0)
+    assert process.returncode == 2
+    assert process.stderr == "error: --top_k: 0 is not a whole number at least 1\n"
+
+
+def test_files_are_found_in_the_order_they_are_named(tmp_path, monkeypatch):
+    names = ["b/2", "b/1", "a[1]", "c.x", "d.x"]
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"e\nno such\r\n\nf")))
+    found = find_files(["*.x", "b", "a[1]", "-"])
+    assert list(map(str, found)) == ["c.x", "d.x", "b/1", "b/2", "a[1]", "e", "no such", "f"]
+    with pytest.raises(UserError, match="there is no no.png\n.*nothing is named as z"):
+        find_files(["no.png", "z*"])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match="no files in empty"):
+        find_files(["empty"])
+
+
+def test_files_are_read_a_little_ahead_and_no_further(tmp_path):
+    """So that there may be any number of them."""
+    file = tmp_path / "file"
+    file.write_bytes(b"content")
+    asked = 0
+
+    def files():
+        nonlocal asked
+        for number in range(10_000):
+            asked += 1
+            yield tmp_path / "gone" if number % 1000 == 7 else file
+
+    inputs = Inputs(files(), lambda content: content + b"!", b"blank")
+    most, errors = 0, []
+    for number, (_, content) in enumerate(inputs):
+        most = max(most, asked - number)
+        error = inputs.error_of(number)
+        assert content == (b"blank" if error else b"content!")
+        if error:
+            errors.append(number)
+    assert errors == list(range(7, 10_000, 1000))
+    assert most <= FILES_A_TASK * (TASKS_AHEAD + 1)
+    assert (inputs.count, inputs.failed) == (10_000, 10)
