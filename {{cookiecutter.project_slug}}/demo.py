@@ -14,16 +14,16 @@ from pathlib import Path
 
 from library.errors import UserError, run
 
-OUT = Path("out/demo")
-SAMPLES, DATA = OUT / "samples", OUT / "data"
+OUT = "out/demo"
+SAMPLES, DATA = f"{OUT}/samples", f"{OUT}/data"
 TARGET = 0.95
 
 
 def main() -> None:
-    if not SAMPLES.exists():
+    if not Path(SAMPLES).exists():
         call("sample data", f"-m library.sample_data {SAMPLES}")
     for name, more in (("train", "--validation_fraction 0.1"), ("test", "")):
-        if not (DATA / f"{name}.json").exists():
+        if not Path(f"{DATA}/{name}.json").exists():
             names = f"--dataset_dir {SAMPLES}/{name} --tfrecord_filename {name}"
             call(f"convert {name}", f"convert_dataset.py {names} --tfrecord_dir {DATA} {more}")
 
@@ -31,19 +31,22 @@ def main() -> None:
     data = f"--train_data {DATA}/train --validation_data {DATA}/validation"
     call("train", f"run.py train {data} {files} --train_epochs 15 --epochs_between_evals 3")
     call("evaluate", f"run.py evaluate --test_data {DATA}/test {files} --split test")
-    one_of_each = [sorted(folder.iterdir())[0] for folder in sorted((SAMPLES / "test").iterdir())]
-    inputs = shlex.join(map(str, one_of_each[::2]))
+    folders = sorted(Path(SAMPLES, "test").iterdir())
+    inputs = shlex.join(sorted(folder.iterdir())[0].as_posix() for folder in folders[::2])
     call("predict", f"run.py predict {files} --input {inputs} --output {OUT}/predictions.csv")
-    call("export", f"run.py export {files} --export_dir {OUT}/export")
+    tested = f"--test_data {DATA}/test --export_dir {OUT}/export --tflite --check"
+    call("export", f"run.py export {files} {tested}")
 
-    accuracy = json.loads((OUT / "current/evaluation/metrics.json").read_text())["accuracy"]
+    evaluation = f"{OUT}/current/evaluation"
+    accuracy = json.loads(Path(f"{evaluation}/metrics.json").read_text())["accuracy"]
     print(f"\ntest accuracy    {100 * accuracy:.1f} %")
-    with open(OUT / "predictions.csv", newline="", encoding="utf-8") as file:
+    with open(f"{OUT}/predictions.csv", newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
             percent = 100 * float(row["probability"])
             print(f"prediction       {row['file']}: {row['class']}, {percent:.1f} %")
-    print(f"best checkpoint  {OUT / 'best'}")
-    print(f"export           {max((OUT / 'export').glob('[0-9]*'))}")
+    print(f"report           {evaluation}/report.html")
+    print(f"best checkpoint  {OUT}/best")
+    print(f"export           {max(Path(OUT, 'export').glob('[0-9]*')).as_posix()}")
     if accuracy < TARGET:
         raise UserError(f"the test accuracy is under {100 * TARGET:.0f} %")
 
