@@ -67,16 +67,20 @@ def standard_jpeg(data: bytes, *, max_edge: int, quality: int) -> Jpeg:
         return Jpeg(data, image.height, image.width)
 
 
-def standard_bytes(data: bytes) -> bytes:
+def standard_bytes(data: bytes, *, checked: bool = True) -> bytes:
     """The picture of a file in bytes that the exported model takes, for a prediction.
 
     An upright JPEG or PNG in sRGB or gray keeps its bytes; all else becomes a BMP, which takes no
     time to encode.
 
+    Args:
+        data: the content of a file.
+        checked: whether a JPEG that has nothing special is decoded to see that it is whole.
+
     Raises:
         BadFileError: the file cannot be used.
     """
-    if _is_plain_jpeg(data) and _is_sound_jpeg(data):
+    if _is_plain_jpeg(data) and (not checked or _is_sound_jpeg(data)):
         return data
     with opened(data) as image:
         if _is_standard(image, data, (*JPEGS, "PNG")):

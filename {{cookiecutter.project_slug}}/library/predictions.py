@@ -7,6 +7,7 @@ import csv
 import glob
 import itertools
 import json
+import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -64,30 +65,45 @@ def _files_of(name: str) -> Iterator[Path]:
             yield path
 
 
-class Inputs:
-    """Names and contents of files, in order, read as they are asked for.
+Row = dict[str, Any]
+"""By the names of the columns; of a file that could not be used, `file` and `error`."""
 
-    Something blank stands for a file that cannot be used, so that the order holds; `error_of` then
-    has the reason.
+
+class Inputs:
+    """Contents of files, read a little ahead of the model; what becomes of each is a row.
+
+        inputs = Inputs(find_files(["mine/new"]), standard)
+        for number, content in inputs: ...
+
+    A file that cannot be read, or is not what it should be, is left out; so may be one that turns
+    out later not to be. `failed_before` has the rows of those.
     """
 
-    def __init__(self, files: Iterable[Path], standard: Callable[[bytes], bytes], blank: bytes):
+    def __init__(self, files: Iterable[Path], standard: Callable[[bytes], bytes]):
         """`standard` makes the bytes that the model takes of a file's, or raises BadFileError."""
-        self.files, self.standard, self.blank = files, standard, blank
-        self.errors: collections.deque[tuple[int, str]] = collections.deque()
+        self.files, self.standard = files, standard
         self.count = self.failed = 0
+        self.fault: Exception | None = None  # of ours, which a dataset may hide
+        self.open: collections.deque[tuple[int, Path, str]] = collections.deque()  # not yet rows
 
     def __iter__(self) -> Iterator[tuple[bytes, bytes]]:
+        try:
+            yield from self._contents()
+        except Exception as error:
+            self.fault = error
+            raise
+
+    def _contents(self) -> Iterator[tuple[bytes, bytes]]:
         files = iter(self.files)
         waiting: collections.deque[concurrent.futures.Future] = collections.deque()
 
         def oldest() -> Iterator[tuple[bytes, bytes]]:
-            for name, content, error in waiting.popleft().result():
-                if error:
-                    self.errors.append((self.count, error))
-                    self.failed += 1
+            for file, content, error in waiting.popleft().result():
+                number = self.count
                 self.count += 1
-                yield name, content
+                self.open.append((number, file, error))
+                if not error:
+                    yield str(number).encode(), content
 
         with concurrent.futures.ThreadPoolExecutor() as pool:
             while some := list(itertools.islice(files, FILES_A_TASK)):
@@ -97,24 +113,21 @@ class Inputs:
             while waiting:
                 yield from oldest()
 
-    def _read(self, files: Sequence[Path]) -> list[tuple[bytes, bytes, str]]:
-        return [(os.fsencode(file), *self._content(file)) for file in files]
+    def _read(self, files: Sequence[Path]) -> list[tuple[Path, bytes, str]]:
+        found = []
+        for file in files:
+            try:
+                found.append((file, self.standard(file.read_bytes()), ""))
+            except (BadFileError, OSError) as error:
+                found.append((file, b"", str(error)))
+        return found
 
-    def _content(self, file: Path) -> tuple[bytes, str]:
-        try:
-            return self.standard(file.read_bytes()), ""
-        except (BadFileError, OSError) as error:
-            return self.blank, str(error)
-
-    def error_of(self, number: int) -> str:
-        """Why a file could not be used, or "": asked in their order, by number from 0."""
-        if self.errors and self.errors[0][0] == number:
-            return self.errors.popleft()[1]
-        return ""
-
-
-Row = dict[str, Any]
-"""By the names of the columns; of a file that could not be used, `file` and `error`."""
+    def failed_before(self, number: float) -> Iterator[Row]:
+        """Rows for the files with a lower number that have none yet: they could not be used."""
+        while self.open and self.open[0][0] < number:
+            _, file, error = self.open.popleft()
+            self.failed += 1
+            yield {"file": str(file), "error": error or "it cannot be decoded"}
 
 
 def columns_of(class_names: Sequence[str], top_k: int | None) -> list[str]:
@@ -134,36 +147,35 @@ def columns_of(class_names: Sequence[str], top_k: int | None) -> list[str]:
 
 def rows_of(
     predictions: Iterable[dict[str, np.ndarray]],
+    inputs: Inputs,
     class_names: Sequence[str],
-    error_of: Callable[[int], str],
     *,
     top_k: int | None,
 ) -> Iterator[Row]:
     """A row for each file that was predicted for.
 
     Args:
-        predictions: batches of `key`, the names of the files, and of what was predicted; each
+        predictions: batches of `key`, the numbers of the files, and of what was predicted; each
             array of one axis is a column. Of `probabilities`, float [batch, classes], come those
             of `columns_of`.
+        inputs: which the predictions are made of.
         class_names: in the order of the probabilities.
-        error_of: of the number of a file; "" for none.
         top_k: see `columns_of`.
     """
-    numbers = itertools.count()
     for batch in predictions:
         columns = {name: values.tolist() for name, values in batch.items() if values.ndim == 1}
-        names = columns.pop("key")
-        for i, (name, number) in enumerate(zip(names, numbers, strict=False)):
-            row: Row = {"file": os.fsdecode(name)}
-            if error := error_of(number):
-                yield {**row, "error": error}
-                continue
+        for i, key in enumerate(columns.pop("key")):
+            yield from inputs.failed_before(int(key))
+            row: Row = {"file": str(inputs.open.popleft()[1])}
             for column, values in columns.items():
                 value = values[i]
                 row[column] = value.decode() if isinstance(value, bytes) else value
             if "probabilities" in batch:
                 row |= _probabilities(batch["probabilities"][i], class_names, top_k)
             yield row
+    if inputs.fault:
+        raise inputs.fault
+    yield from inputs.failed_before(math.inf)
 
 
 def _probabilities(probabilities: np.ndarray, class_names: Sequence[str], top_k: int | None) -> Row:

@@ -20,7 +20,7 @@ from library.predictions import (
     writer_of,
 )
 from library.tally import MISTAKES, TallyHook, caption_of
-from project.input_fn import blank, evaluation_input, prediction_input, standard
+from project.input_fn import evaluation_input, prediction_input, standard
 from project.networks import pictures_of, prepared
 from project.sessions import card_of, estimator_of, told_in_a_line, trained_model
 from project.settings import Hyperparameters, Settings
@@ -90,15 +90,13 @@ def predict(
         check_folder("--images_out", Path(images_out).absolute())
     hyperparameters = prepared(settings, hyperparameters)
     checkpoint, model = trained_model(settings, hyperparameters)
-    contents = Inputs(
-        find_files(inputs), lambda data: standard(data, hyperparameters), blank(hyperparameters)
-    )
+    contents = Inputs(find_files(inputs), lambda data: standard(data, hyperparameters))
     predictions = estimator_of(settings, hyperparameters, model).predict(
         lambda: prediction_input(contents, settings, hyperparameters),
         checkpoint_path=checkpoint,
         yield_single_examples=False,
     )
-    rows = rows_of(predictions, model.class_names, contents.error_of, top_k=top_k)
+    rows = rows_of(predictions, contents, model.class_names, top_k=top_k)
     worst = WorstMistakes(model.class_names, MISTAKES)
     write(output, worst.of(rows), columns_of(model.class_names, top_k))
     if contents.failed == contents.count:
@@ -119,7 +117,7 @@ def draw_mistakes(
     """Draw each mistake as the network sees it, with the true class and the predicted one."""
     folder.mkdir(parents=True, exist_ok=True)
     files = [Path(row["file"]) for row in worst.rows]
-    contents = Inputs(files, lambda data: standard(data, hyperparameters), blank(hyperparameters))
+    contents = Inputs(files, lambda data: standard(data, hyperparameters))
     params = dataclasses.asdict(hyperparameters)
     rows = iter(enumerate(worst.rows, start=1))
     for features in prediction_input(contents, settings, hyperparameters) if files else ():

@@ -1,5 +1,6 @@
 """What a person meets: the terminal, the log, TensorBoard, the report, predictions."""
 
+import contextlib
 import csv
 import io
 import json
@@ -9,6 +10,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +20,7 @@ from conftest import ROOT, copy_project, run_program, small_model
 from PIL import Image
 
 from library.errors import UserError
-from library.predictions import FILES_A_TASK, TASKS_AHEAD, Inputs, find_files, writer_of
+from library.predictions import FILES_A_TASK, TASKS_AHEAD, Inputs, find_files, rows_of, writer_of
 from library.tensorboard import kernel_mosaic
 
 SHORT = [*small_model(), "--train_epochs", "6", "--epochs_between_evals", "2"]
@@ -212,16 +214,20 @@ def test_names_from_standard_input_give_rows_on_standard_output(shown, project, 
     files = sorted((samples / "test").rglob("*.*"))
     (project / "broken.bin").write_bytes(b"nothing")
     names = [*files[:3], project / "broken.bin", project / "missing", *files[3:5]]
+    for jpeg in [file for file in files if file.suffix == ".jpg"][:1]:
+        (project / "cut.jpg").write_bytes(jpeg.read_bytes()[:-300])
+        names.append(project / "cut.jpg")
     process = predict(
         project, "--input", "-", "--output", "-", "--top_k", 2, names="\n".join(map(str, names))
     )
     assert process.returncode == 0, process.stderr
     rows = list(csv.DictReader(io.StringIO(process.stdout)))
     assert [row["file"] for row in rows] == list(map(str, names))
-    assert [bool(row["error"]) for row in rows] == [False] * 3 + [True] * 2 + [False] * 2
+    failed = [False] * 3 + [True] * 2 + [False] * 2 + [True] * len(names[7:])
+    assert [bool(row["error"]) for row in rows] == failed
     assert list(rows[0]) == ["file", "class", "probability", "error", "class 2", "probability 2"]
     assert float(rows[0]["probability"]) >= float(rows[0]["probability 2"]) > 0
-    assert "5 predictions written to -\n2 files could not be used" in process.stderr
+    assert f"5 predictions written to -\n{sum(failed)} files could not be" in process.stderr
 
 
 def test_mistakes_are_drawn_where_folders_name_the_classes(shown, project, samples):
@@ -280,14 +286,42 @@ def test_files_are_read_a_little_ahead_and_no_further(tmp_path):
             asked += 1
             yield tmp_path / "gone" if number % 1000 == 7 else file
 
-    inputs = Inputs(files(), lambda content: content + b"!", b"blank")
-    most, errors = 0, []
-    for number, (_, content) in enumerate(inputs):
+    inputs = Inputs(files(), lambda content: content + b"!")
+    most, failed = 0, []
+    for key, content in inputs:
+        number = int(key)
         most = max(most, asked - number)
-        error = inputs.error_of(number)
-        assert content == (b"blank" if error else b"content!")
-        if error:
-            errors.append(number)
-    assert errors == list(range(7, 10_000, 1000))
+        assert content == b"content!"
+        failed += inputs.failed_before(number)
+        assert inputs.open.popleft()[0] == number
+    assert [Path(row["file"]).name for row in failed] == ["gone"] * 10
+    assert "No such file" in failed[0]["error"]
     assert most <= FILES_A_TASK * (TASKS_AHEAD + 1)
     assert (inputs.count, inputs.failed) == (10_000, 10)
+
+
+def test_a_picture_that_cannot_be_decoded_is_found_out_late_and_is_a_row(tmp_path):
+    """As a fault of ours is no end without a word."""
+    names = ["0", "1", "2", "3"]
+    for name in names:
+        (tmp_path / name).write_bytes(name.encode())
+
+    def predictions(inputs: Inputs) -> Iterator[dict[str, np.ndarray]]:
+        for key, content in inputs:
+            if content in (b"0", b"3"):  # the others, TensorFlow could not decode
+                yield {"key": np.array([key]), "value": np.array([float(content)])}
+
+    inputs = Inputs((tmp_path / name for name in names), lambda content: content)
+    rows = list(rows_of(predictions(inputs), inputs, [], top_k=None))
+    assert [Path(row["file"]).name for row in rows] == names
+    errors = [row.get("error", row.get("value")) for row in rows]
+    assert errors == [0, "it cannot be decoded", "it cannot be decoded", 3]
+
+    def faulty(content: bytes) -> bytes:
+        raise AttributeError("ours")
+
+    inputs = Inputs([tmp_path / "0"], faulty)
+    with contextlib.suppress(AttributeError):
+        list(inputs)
+    with pytest.raises(AttributeError, match="ours"):
+        list(rows_of([], inputs, [], top_k=None))
