@@ -15,6 +15,7 @@ tests/test_convert_dataset.py tests/test_duplicates.py tests/test_effects.py tes
 tests/test_images.py tests/test_input_fn.py tests/test_kinds.py tests/test_model_fn.py
 tests/test_networks.py tests/test_pictures.py tests/test_pretrained.py tests/test_profiling.py
 tests/test_run.py tests/test_sources.py tests/test_training_steps.py tests/training_steps.py
+docs/from_tensorflow_2.15.md docs/from_tensorflow_2.15/old_project.py
 """
 OF_AUDIO = "library/archives.py library/audio.py library/sounds.py tests/test_audio.py"
 
@@ -24,6 +25,7 @@ for name in (OF_IMAGES if audio else OF_AUDIO).split():
     Path(name).unlink()
 if audio:
     shutil.copytree("audio", ".", dirs_exist_ok=True)
+    Path("docs/from_tensorflow_2.15").rmdir()
 shutil.rmtree("audio")
 
 print(f"""

@@ -17,12 +17,15 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
+import urllib.parse
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import terminal
 from PIL import Image
-from playwright.sync_api import Browser, Locator, Page, Playwright, sync_playwright
+from playwright.sync_api import Browser, Playwright, sync_playwright
 
 HERE = Path(__file__).parent
 
@@ -39,12 +42,18 @@ MIDDLE = 0.47
 """Share of the time of the training after which its line is shown."""
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
-WAIT_MS, SETTLE_MS = 60_000, 3_000
-"""For TensorBoard to have loaded something, and then for what moves to stand."""
+CARDS = ("accuracy", "inputs", "loss", "mistakes")
+"""What is shown of TensorBoard's Time Series, in the order of their names."""
+
+STARTED_SECS, LOADED_MS, SETTLED_MS = 60, 60_000, 2_000
+"""How long TensorBoard may take to answer and to draw a card; and for what moves to stand."""
 
 WIDTH = 1000
 """Pixels of a picture, at most."""
 MOST_BYTES = 150_000
+REPORT_WIDTH = 1240
+"""Of the window in which the report is opened."""
+
 COLORS = (256, 128, 64, 32)
 """Sizes of the palette, of which the first one that is small enough is taken."""
 
@@ -88,11 +97,10 @@ def recorded(project: Path, dataset_dir: Path | None) -> dict[str, terminal.Chun
         commands = [*CONVERSION, TRAINING, *AFTERWARDS]
         if dataset_dir is None and not samples.exists():
             commands.insert(0, SAMPLES)
-        folder = (dataset_dir or samples).resolve()
         seen = {}
         for command in commands:
-            print(f"$ python {command}", flush=True)
-            words = command.format(dataset_dir=folder)
+            words = command.format(dataset_dir=(dataset_dir or samples).resolve())
+            print(f"$ python {words}", flush=True)
             seen[command] = terminal.record(words, project)
         file.write_text(json.dumps(seen))
     # As from its folder: it matters to nobody where the project was.
@@ -110,15 +118,22 @@ def draw_terminal(browser: Browser, seen: dict[str, terminal.Chunks], folder: Pa
     for name, lines in (("training", middle), ("commands", end)):
         tab = browser.new_page(device_scale_factor=1.5)
         tab.set_content(terminal.page(lines))
-        save(tab.locator("pre"), folder / f"{name}.png")
+        save(tab.locator("pre").screenshot(), folder / f"{name}.png")
         tab.close()
 
 
 def draw_report(browser: Browser, report: Path, folder: Path) -> None:
-    """report.png: the begin of the page."""
-    tab = browser.new_page(viewport={"width": WIDTH, "height": 1000})
+    """report.png, the numbers and curves, and mistakes.png, the confusion matrix and all below."""
+    tab = browser.new_page(viewport={"width": REPORT_WIDTH, "height": REPORT_WIDTH})
     tab.goto(report.as_uri())
-    save(tab, folder / "report.png")
+    tab.add_style_tag(content=".columns { display: none; } body { padding-bottom: 20px; }")
+    below = tab.locator(".beside").bounding_box()
+    assert below, "the report has classes"
+    height = tab.evaluate("document.documentElement.scrollHeight")
+    parts = {"report": (0, below["y"]), "mistakes": (below["y"], height)}
+    for name, (top, bottom) in parts.items():
+        clip = {"x": 0, "y": top, "width": REPORT_WIDTH, "height": bottom - top}
+        save(tab.screenshot(clip=clip, full_page=True), folder / f"{name}.png")
     tab.close()
 
 
@@ -130,8 +145,49 @@ def tensorboard(folder: Path) -> Iterator[str]:
         port = free.getsockname()[1]
     words = ["-m", "tensorboard.main", "--logdir", str(folder), "--port", str(port)]
     process = subprocess.Popen([sys.executable, *words], stderr=subprocess.DEVNULL)
+    address = f"http://localhost:{port}"
     try:
-        yield f"http://localhost:{port}"
+        for _ in range(STARTED_SECS):
+            with contextlib.suppress(OSError):
+                urllib.request.urlopen(address).close()
+                break
+            time.sleep(1)
+        yield address
     finally:
         process.terminate()
         process.wait()
+
+
+def draw_tensorboard(browser: Browser, address: str, folder: Path) -> None:
+    """tensorboard.png: some of its cards."""
+    tab = browser.new_page(viewport={"width": 1200, "height": 860})
+    tab.set_default_timeout(LOADED_MS)
+    tags = urllib.parse.quote(f"^({'|'.join(CARDS)})$")
+    tab.goto(f"{address}/?tagFilter={tags}&smoothing=0#timeseries")
+    # TensorBoard draws what is in sight, and when it is there.
+    tab.get_by_text("Enable step selection").click()
+    tab.get_by_role("button", name="Settings").last.click()
+    for kind in ("scalar-card svg path", "image-card img"):
+        tab.locator(kind).nth(1).wait_for(state="attached")
+    tab.wait_for_load_state("networkidle")
+    tab.wait_for_timeout(SETTLED_MS)
+    save(tab.screenshot(), folder / "tensorboard.png")
+    tab.close()
+
+
+def save(screenshot: bytes, path: Path) -> None:
+    """Write a picture of at most WIDTH and MOST_BYTES, in a palette."""
+    image = Image.open(io.BytesIO(screenshot)).convert("RGB")
+    if image.width > WIDTH:
+        image = image.resize((WIDTH, round(image.height * WIDTH / image.width)), Image.LANCZOS)
+    for colors in COLORS:
+        small = io.BytesIO()
+        image.quantize(colors, Image.Quantize.MEDIANCUT).save(small, "png", optimize=True)
+        if small.tell() <= MOST_BYTES:
+            break
+    path.write_bytes(small.getvalue())
+    print(f"{path}: {image.width} x {image.height}, {small.tell():,} bytes", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
