@@ -11,7 +11,7 @@ export PYTHONDONTWRITEBYTECODE = 1
 export RUFF_NO_CACHE = true
 export MYPY_CACHE_DIR = $(CURDIR)/build/mypy
 
-.PHONY: demo demo-audio test matrix lint benchmark peers
+.PHONY: demo demo-audio test matrix lint benchmark peers screenshots
 
 demo: $(VENV)/installed  ## from nothing to a trained, evaluated, exported classifier
 	$(RENDER)
@@ -41,6 +41,11 @@ benchmark: $(VENV)/installed  ## what takes time, as ratios
 peers: $(VENV)/installed  ## limits, other systems and ours on the same pictures
 	$(BIN)/python benchmarks/peers.py
 	$(BIN)/python benchmarks/conversion.py
+
+screenshots: $(VENV)/installed  ## the pictures of the README; DATASET=DIR: of DIR/train and DIR/test
+	$(BIN)/python -m pip install --quiet -e .[screenshots]
+	$(RENDER) project_slug=screenshots
+	$(BIN)/python screenshots/make.py build/screenshots $(if $(DATASET),--dataset_dir "$(DATASET)")
 
 lint: $(VENV)/installed  ## the linter, and the types
 	$(BIN)/ruff check

@@ -92,6 +92,7 @@ def _estimator(
     import tensorflow as tf
     from library.hooks import CheckpointHook, GracefulStopHook, ProgressHook
     from library.model_card import ModelCard
+    from library.progress import StatusLine
     from project.sessions import estimator_of
     from project.settings import Hyperparameters, Settings
 
@@ -123,14 +124,14 @@ def _estimator(
         model = ModelCard.of([str(number) for number in range(CLASSES)], hyperparameters)
         save = CheckpointHook(folder, 10**6)
         progress = SometimesProgressHook(
-            "batch_loss",
-            save,
+            ["loss", "accuracy"],
+            [save],
             every=settings.log_steps,
             steps=10**6,
             batch_size=options.batch_size,
-            examples=EXAMPLES,
-            offset=0,
+            epoch_of=lambda step: step * options.batch_size / EXAMPLES,
             summary_dir=folder,
+            line=StatusLine(live=False),
         )
         schedule = {"train_batch_size": options.batch_size, "num_examples": EXAMPLES}
         estimator_of(settings, hyperparameters, model, **schedule, examples_offset=0).train(

@@ -38,7 +38,7 @@ CONVERSION = (
 )
 TRAINING = "run.py --train_epochs 20 --epochs_between_evals 2"
 AFTERWARDS = ("run.py evaluate --split test", "run.py export --export_dir export --check")
-MIDDLE = 0.47
+MIDDLE = 0.35
 """Share of the time of the training after which its line is shown."""
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
@@ -51,11 +51,14 @@ STARTED_SECS, LOADED_MS, SETTLED_MS = 60, 60_000, 2_000
 WIDTH = 1000
 """Pixels of a picture, at most."""
 MOST_BYTES = 150_000
-REPORT_WIDTH = 1240
-"""Of the window in which the report is opened."""
+REPORT_WIDTH, MARGIN = 1240, 30
+"""Of the window in which the report is opened, and what is left below its last part."""
 
 COLORS = (256, 128, 64, 32)
 """Sizes of the palette, of which the first one that is small enough is taken."""
+
+KMEANS = 5
+"""Rounds that better the palette: the few pixels of a scale of colors keep theirs."""
 
 
 def main() -> int:
@@ -103,8 +106,12 @@ def recorded(project: Path, dataset_dir: Path | None) -> dict[str, terminal.Chun
             print(f"$ python {words}", flush=True)
             seen[command] = terminal.record(words, project)
         file.write_text(json.dumps(seen))
-    # As from its folder: it matters to nobody where the project was.
-    return json.loads(file.read_text().replace(f"{project}/", ""))
+    return json.loads(without_place(file.read_text(), project))
+
+
+def without_place(text: str, project: Path) -> str:
+    """The paths as from the project's folder: where that was matters to nobody."""
+    return text.replace(f"{project}/", "")
 
 
 def draw_terminal(browser: Browser, seen: dict[str, terminal.Chunks], folder: Path) -> None:
@@ -123,14 +130,14 @@ def draw_terminal(browser: Browser, seen: dict[str, terminal.Chunks], folder: Pa
 
 
 def draw_report(browser: Browser, report: Path, folder: Path) -> None:
-    """report.png, the numbers and curves, and mistakes.png, the confusion matrix and all below."""
+    """report.png, the numbers and curves, and mistakes.png, what follows but for the settings."""
     tab = browser.new_page(viewport={"width": REPORT_WIDTH, "height": REPORT_WIDTH})
-    tab.goto(report.as_uri())
-    tab.add_style_tag(content=".columns { display: none; } body { padding-bottom: 20px; }")
-    below = tab.locator(".beside").bounding_box()
-    assert below, "the report has classes"
-    height = tab.evaluate("document.documentElement.scrollHeight")
-    parts = {"report": (0, below["y"]), "mistakes": (below["y"], height)}
+    tab.set_content(without_place(report.read_text(), report.parents[3]))
+    below, gallery = (tab.locator(name).bounding_box() for name in (".beside", ".gallery"))
+    assert below, "the report is one of classes"
+    assert gallery
+    end = gallery["y"] + gallery["height"] + MARGIN
+    parts = {"report": (0, below["y"]), "mistakes": (below["y"], end)}
     for name, (top, bottom) in parts.items():
         clip = {"x": 0, "y": top, "width": REPORT_WIDTH, "height": bottom - top}
         save(tab.screenshot(clip=clip, full_page=True), folder / f"{name}.png")
@@ -182,7 +189,7 @@ def save(screenshot: bytes, path: Path) -> None:
         image = image.resize((WIDTH, round(image.height * WIDTH / image.width)), Image.LANCZOS)
     for colors in COLORS:
         small = io.BytesIO()
-        image.quantize(colors, Image.Quantize.MEDIANCUT).save(small, "png", optimize=True)
+        image.quantize(colors, Image.Quantize.MEDIANCUT, KMEANS).save(small, "png", optimize=True)
         if small.tell() <= MOST_BYTES:
             break
     path.write_bytes(small.getvalue())

@@ -1,5 +1,6 @@
 """The READMEs name only what is there."""
 
+import collections
 import re
 import subprocess
 import sys
@@ -8,6 +9,9 @@ import pytest
 from conftest import TEMPLATE
 
 README = TEMPLATE / "README.md"
+
+MOST_BYTES = 150_000
+"""Of a picture."""
 
 
 @pytest.fixture(params=["template", "images", "audio"])
@@ -25,10 +29,61 @@ def test_every_make_target_exists(readme):
     assert named <= set(targets)
 
 
-def test_every_link_to_a_file_leads_somewhere(readme):
-    links = re.findall(r"\]\((?!https?:|#)([^)]+)\)", readme.read_text())
-    for link in links:
-        assert (readme.parent / link).exists(), link
+def pages_of(folder):
+    return [*folder.glob("*.md"), *folder.glob("docs/*.md")]
+
+
+def prose_of(page):
+    """Its text without code: what looks like a link there is none."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    return re.sub(r"`[^`]*`", lambda code: code[0] if "](" not in code[0] else "", text)
+
+
+def links_of(page):
+    """All that lead to a file or a heading: links and pictures, in Markdown and in HTML."""
+    patterns = (r"\]\(([^)\s]+)\)", r"^\[[^\]]+\]: (\S+)", r"\b(?:src|href)=\"([^\"]+)\"")
+    found = [link for each in patterns for link in re.findall(each, prose_of(page), re.M)]
+    return [link for link in found if not re.match(r"https?:|mailto:", link)]
+
+
+def anchors_of(page):
+    """Of its headings, as GitHub names them."""
+    anchors, times = [], collections.Counter()
+    for heading in re.findall(r"^#+ +(.+?) *$", prose_of(page), re.M):
+        text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
+        anchor = re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
+        anchors.append(f"{anchor}-{times[anchor]}" if times[anchor] else anchor)
+        times[anchor] += 1
+    return anchors
+
+
+def test_every_link_leads_somewhere(readme):
+    count = 0
+    for page in pages_of(readme.parent):
+        for link in links_of(page):
+            path, _, anchor = link.partition("#")
+            target = (page.parent / path).resolve() if path else page
+            assert target.exists(), f"{page.name}: {link}"
+            assert target.is_relative_to(readme.parent), f"{page.name}: {link} leads out"
+            if anchor:
+                assert anchor in anchors_of(target), f"{page.name}: {link}"
+            count += 1
+    assert count > 5
+
+
+def test_an_anchor_is_named_as_on_github(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("# `run.py`, and [more](x.md)\n```\n# no heading\n```\n## Same\n## Same\n")
+    assert anchors_of(page) == ["runpy-and-more", "same", "same-1"]
+    page.write_text('[a](b.md#c) ![d](e.png)\n<img src="f.png"> [g](https://h) `[i](j)`\n')
+    assert links_of(page) == ["b.md#c", "e.png", "f.png"]
+
+
+def test_the_pictures_of_the_readme_are_small():
+    pictures = [README.parent / link for link in links_of(README) if link.endswith(".png")]
+    assert pictures
+    for picture in pictures:
+        assert picture.stat().st_size < MOST_BYTES, picture
 
 
 def test_every_flag_that_is_named_exists(readme, render):

@@ -58,6 +58,7 @@ def main() -> None:
 
     if arguments["command"] == "cluster":
         run_cluster(settings.options, arguments)
+        tell_what_is_next(arguments, settings.options)
         return
 
     # TensorFlow takes seconds to import: not before the command line is known to be right. The logs

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import tensorflow as tf
 
@@ -28,6 +28,10 @@ SessionRunHook: TypeAlias = tf.compat.v1.train.SessionRunHook
 SessionRunArgs = tf.compat.v1.train.SessionRunArgs
 
 
+class _Pausing(Protocol):
+    seconds: float
+
+
 class ProgressHook(SessionRunHook):
     """Says how far the training is, every so many steps, and writes its rates for TensorBoard.
 
@@ -39,7 +43,7 @@ class ProgressHook(SessionRunHook):
     def __init__(
         self,
         shown: Sequence[str],
-        checkpoints: "CheckpointHook",
+        pauses: Sequence[_Pausing],
         *,
         every: int,
         steps: int,
@@ -53,7 +57,7 @@ class ProgressHook(SessionRunHook):
         Args:
             shown: scalars to show, such as "loss", whose tensors are named `batch_loss`; of those
                 that the graph has. They are fetched only at the steps that show them.
-            checkpoints: the hook whose time is none of the training step's.
+            pauses: hooks whose `seconds` are none of the training step's.
             every: number of steps from line to line.
             steps: the step at which the run ends.
             batch_size: examples a step.
@@ -62,7 +66,7 @@ class ProgressHook(SessionRunHook):
             line: where it is said; a live one is written anew several times a second.
             shared: whether other processes take steps of the same run.
         """
-        self.shown, self.checkpoints, self.every, self.steps = shown, checkpoints, every, steps
+        self.shown, self.pauses, self.every, self.steps = shown, pauses, every, steps
         self.batch_size, self.epoch_of = batch_size, epoch_of
         self.summary_dir, self.line, self.shared = summary_dir, line, shared
 
@@ -115,15 +119,19 @@ class ProgressHook(SessionRunHook):
                 self._measure(now)
             self.line.update("", self._short(scalars, now))
 
+    @property
+    def _paused(self) -> float:
+        return sum(hook.seconds for hook in self.pauses)
+
     def _count_from(self, now: float) -> None:
         self.waited, self.last_step, self.last_time = 0.0, self.step, now
-        self.last_pause = self.checkpoints.seconds
+        self.last_pause = self._paused
 
     def _measure(self, now: float) -> None:
         """Bring the rates up to date, from those of the steps since the last time."""
         if self.warm_time is None or self.step == self.last_step:
             return
-        seconds = now - self.last_time - (self.checkpoints.seconds - self.last_pause)
+        seconds = now - self.last_time - (self._paused - self.last_pause)
         steps = self.step - self.last_step
         self.rates = {
             "examples_per_sec": steps * self.batch_size / seconds,

@@ -32,7 +32,10 @@ def chatter_held() -> Iterator[None]:
     """
     before, terminal = sys.stderr, os.dup(2)
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "0"  # all of it: see library/__init__.py
-    with tempfile.TemporaryFile() as file, os.fdopen(terminal, "w", buffering=1) as stderr:
+    with (
+        tempfile.TemporaryFile() as file,
+        os.fdopen(terminal, "w", buffering=1, errors="backslashreplace") as stderr,
+    ):
         before.flush()
         os.dup2(file.fileno(), 2)
         _held.append(file)

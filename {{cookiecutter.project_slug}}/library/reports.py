@@ -9,7 +9,7 @@ import re
 import string
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -111,6 +111,7 @@ def write_report(
     tally: Tally | None,
     curves: Curves,
     facts: Mapping[str, str],
+    settings: Mapping[str, Any],
 ) -> Path:
     """Write report.html and, of a model with classes, its table and pictures.
 
@@ -120,7 +121,8 @@ def write_report(
         metrics: by name, as `Estimator.evaluate` returns them.
         tally: None for a model without classes.
         curves: of `read_curves`.
-        facts: what was evaluated, and how: data, split, checkpoint, step, date.
+        facts: what was evaluated: split, data, checkpoint.
+        settings: of the run.
 
     Returns:
         The page: one file, which needs no network.
@@ -130,7 +132,8 @@ def write_report(
     parts = {
         "title": _text(title),
         "tiles": _tiles(metrics, tally),
-        "facts": _rows([[_text(name), _text(value)] for name, value in facts.items()]),
+        "facts": _pairs(facts),
+        "settings": _pairs(settings),
         "curves": "".join(
             _drawn(figures.png(figures.curve(name, runs)), f"{name} over the steps")
             for name, runs in curves.items()
@@ -221,6 +224,10 @@ def _cells(row: ClassRow) -> list[str]:
     return [_text(row.name), f"{row.examples:,}", *shares, most if row.examples else "no examples"]
 
 
+def _pairs(values: Mapping[str, Any]) -> str:
+    return _rows([[_text(name), _text(value)] for name, value in values.items()])
+
+
 def _rows(rows: Iterable[Sequence[str]]) -> str:
     """Lines of a table, the first cell of each its head."""
     return "".join(
@@ -254,5 +261,5 @@ def _figure(kind: str, picture: bytes, words: str, look: str, caption: str = "")
     )
 
 
-def _text(text: str) -> str:
+def _text(text: Any) -> str:
     return html.escape(str(text))

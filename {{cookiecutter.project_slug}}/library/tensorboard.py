@@ -3,6 +3,7 @@
 import io
 import math
 import struct
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -39,8 +40,10 @@ def add_picture(folder: str | Path, tag: str, encoded: bytes, step: int) -> None
     _add(folder, [Value(tag=tag, image=image)], step)
 
 
-def add_text(folder: str | Path, tag: str, markdown: str, step: int) -> None:
-    """Write a text in Markdown."""
+def add_table(folder: str | Path, tag: str, values: Mapping[str, Any], step: int) -> None:
+    """Write names and values as a text, which is a table in Markdown."""
+    rows = [f"| {name} | {value} |" for name, value in values.items()]
+    markdown = "\n".join([f"| {tag} | value |", "| --- | --- |", *rows])
     metadata = tf.compat.v1.SummaryMetadata(
         plugin_data=tf.compat.v1.SummaryMetadata.PluginData(plugin_name="text")
     )
@@ -79,6 +82,8 @@ class PicturesHook(tf.compat.v1.train.SessionRunHook):
             every: number of steps from one to the next; the first one is that of the first step.
         """
         self.folder, self.class_names, self.every = folder, class_names, every
+        self.seconds = 0.0
+        """Time spent in drawing."""
 
     def begin(self) -> None:
         self.global_step = tf.compat.v1.train.get_global_step()
@@ -100,7 +105,7 @@ class PicturesHook(tf.compat.v1.train.SessionRunHook):
     def after_run(self, run_context: Any, run_values: Any) -> None:
         self.step += 1
         if self.due:
-            found = run_values.results
+            begin, found = time.monotonic(), run_values.results
             self.step = max(self.step, int(found["step"]))  # others may take steps, too
             if "pictures" in found:
                 labels = found["labels"]
@@ -112,6 +117,7 @@ class PicturesHook(tf.compat.v1.train.SessionRunHook):
                 buffer = io.BytesIO()
                 Image.fromarray(kernel_mosaic(found["kernels"])).save(buffer, "png")
                 add_picture(self.folder, "kernels", buffer.getvalue(), self.step)
+            self.seconds += time.monotonic() - begin
         self.due = (self.step + 1) % self.every == 0
 
 

@@ -53,15 +53,15 @@ def evaluate(settings: Settings, hyperparameters: Hyperparameters, *, split: str
     facts = {"split": split, "data": path, "checkpoint": checkpoint}
     with replacing(folder / "metrics.json") as temporary:
         temporary.write_text(json.dumps({**facts, **numbers}, indent=2) + "\n", encoding="utf-8")
-    about = (settings, hyperparameters)
-    options = {f.name: str(getattr(one, f.name)) for one in about for f in dataclasses.fields(one)}
+    step = numbers.pop("global_step")
     reports.write_report(
         folder,
-        title=f"{split}: {Path(path).name}",
+        title=f"Evaluation on the {split} set",
         metrics=numbers,
         tally=hook.tally,
         curves=reports.read_curves(settings.model_dir, metrics=numbers),
-        facts=facts | options,
+        facts={**facts, "step": str(step)},
+        settings={**dataclasses.asdict(settings), **dataclasses.asdict(hyperparameters)},
     )
     print(f"written to {folder}: metrics.json, report.html and its parts")
 

@@ -25,7 +25,6 @@ from library.hooks import (
 )
 from library.model_card import FILE as MODEL_FILE
 from library.model_card import ModelCard
-from library.options import plain
 from library.parallel import Parallel
 from library.progress import StatusLine
 from library.tasks import (
@@ -35,7 +34,7 @@ from library.tasks import (
     evaluate_checkpoints,
     serve,
 )
-from library.tensorboard import EvaluationPicturesHook, PicturesHook, add_text
+from library.tensorboard import EvaluationPicturesHook, PicturesHook, add_table
 from library.warm_start import WarmStart
 from project.input_fn import (
     evaluation_input,
@@ -161,10 +160,7 @@ def _write_start(
         model.save(settings.model_dir)
         remove_leftovers(settings.model_dir)
         for name, options in (("settings", settings), ("hyperparameters", hyperparameters)):
-            values = dataclasses.asdict(options).items()
-            rows = [f"| {option} | {plain(value)} |" for option, value in values]
-            table = "\n".join([f"| {name} | value |", "| --- | --- |", *rows])
-            add_text(settings.model_dir, name, table, plan.step)
+            add_table(settings.model_dir, name, dataclasses.asdict(options), plan.step)
         if warm_start:
             warm_start.save(settings.model_dir)
     if cluster.is_evaluator or not cluster.addresses:
@@ -232,7 +228,7 @@ def _specs(
     )
     progress = ProgressHook(
         ("loss", "accuracy"),
-        save,
+        [save, pictures],
         every=settings.log_steps,
         steps=plan.steps,
         batch_size=settings.train_batch_size,

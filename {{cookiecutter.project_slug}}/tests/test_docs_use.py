@@ -1,30 +1,61 @@
 """The pages of docs/ on the first hour, on changes and on trouble: what they show is so."""
 
+import contextlib
 import dataclasses
+import errno
+import functools
 import importlib.util
+import itertools
 import json
+import os
 import re
 import shlex
 import shutil
+import signal
+import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import ROOT, copy_project, run_program, small_model
+from conftest import ROOT, copy_project, damaged, run_program, small_model
 from test_docs_pages import OVERLAY, PICTURES, blocks, headings, page
 from test_tasks import apply
 
+import convert_dataset
+import run as program
+from library import estimator, hooks, profiling
+from library.cluster import Cluster, wait_until_there
+from library.duplicates import Used, write_checksums
+from library.errors import run
+from library.exporter import BestCheckpointExporter
+from library.hooks import ProgressHook
+from library.layouts import Found, Layout, folder_per_class
+from library.model_card import ModelCard
 from library.options import options_of
+from library.parallel import Parallel
+from library.predictions import find_files
 from library.reports import read_curves
+from library.tfrecord import Card, Shard, verify
+from project import commands, overfit, training
+from project.plan import Plan, description, plan_of
+from project.sessions import (
+    DivergedError,
+    card_of,
+    told_in_a_line,
+    trained_model,
+    training_data,
+    without_missing_device,
+)
 from project.settings import Hyperparameters, Settings
 
 PAGES = ("first_hour", "make_it_yours", "troubleshooting")
-ELSEWHERE = {"help", "logdir", "port", "print_config", "reverse", "NAME", "no-NAME"}
-"""Flags of other programs, and of argparse's own."""
+ELSEWHERE = {"help", "logdir", "port", "lerning_rate"}
+"""Flags of argparse and of TensorBoard, and a typo."""
 OF_PICTURES = {"antialias", "cache", "cache_decoded", "hub_module", "image_size", "input_dtype"}
 OF_PICTURES |= {"max_brightness", "random_flip", "shuffle", "max_edge"}
 OF_RECORDINGS = {"noise", "sample_rate", "mel_bands", "window_secs"}
@@ -48,7 +79,8 @@ def test_every_flag_that_is_named_exists(name):
     programs = ("run.py", "convert_dataset.py", "library/shards.py")
     known = {*options_of(Settings), *options_of(Hyperparameters), *ELSEWHERE, *OF_THE_CHANGES}
     known |= set(re.findall(r"\w+", "".join((ROOT / each).read_text() for each in programs)))
-    flags = {flag.removeprefix("no-") for flag in re.findall(r"(?<![\w-])--(\w[\w-]*)", page(name))}
+    text = re.sub(r"^```diff.*?^```$", "", page(name), flags=re.MULTILINE | re.DOTALL)
+    flags = {flag.removeprefix("no-") for flag in re.findall(r"(?<![\w-])--(\w[\w-]*)", text)}
     assert flags - (OF_RECORDINGS if PICTURES else OF_PICTURES) <= known
 
 
@@ -104,7 +136,10 @@ def in_a_session(make) -> list[np.ndarray]:
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         tensors = make()
         session.run(
-            [tf.compat.v1.global_variables_initializer(), tf.compat.v1.local_variables_initializer()]
+            [
+                tf.compat.v1.global_variables_initializer(),
+                tf.compat.v1.local_variables_initializer(),
+            ]
         )
         return [session.run(tensor) for tensor in tensors]
 
@@ -187,6 +222,7 @@ def test_the_setting_of_the_page_is_a_flag_a_line_of_yaml_and_a_row_of_the_page(
     assert b"| `focal_gamma` |" in written
 
 
+@pytest.mark.slow
 def test_a_training_with_all_changes_shows_them(changed):
     commands = [content for kind, content in blocks(page("make_it_yours")) if kind == "sh"]
     (network,) = [shlex.split(each)[2:] for each in commands if "run.py" in each]
@@ -197,9 +233,10 @@ def test_a_training_with_all_changes_shows_them(changed):
     best = json.loads((changed / "out/best/best.json").read_text())
     assert (best["metric"], best["mode"]) == ("accuracy", "max")
     assert f"best model: accuracy {best['value']:.4f} at step {best['step']}" in shown
-    assert json.loads((changed / "out/best/model.json").read_text())["hyperparameters"][
-        "network"
-    ] == (network[network.index("--network") + 1])
+    assert (
+        json.loads((changed / "out/best/model.json").read_text())["hyperparameters"]["network"]
+        == (network[network.index("--network") + 1])
+    )
     run_program("run.py", "evaluate", *words, cwd=changed)
     evaluation = changed / "out/current/evaluation"
     metrics = json.loads((evaluation / "metrics.json").read_text())
@@ -208,3 +245,375 @@ def test_a_training_with_all_changes_shows_them(changed):
     curves = read_curves(changed / "out/current", metrics=["brier_score"])
     assert len(curves["brier_score"]["validation"][0]) == 2
     assert "focal_gamma: 2.0" in (changed / "out/current/run.yaml").read_text()
+
+
+# ---- troubleshooting ---------------------------------------------------------------------------
+
+NOT_PROVOKED = {
+    "Out of memory": "there is no GPU; a CPU without memory ends the process",
+    "It ends at once": "it takes a training: the test of the demo has it",
+}
+NOT_PRINTED = ("ERROR: Package", "recording 000000 is damaged")
+"""By pip, for another Python; by HDF5, in words of its own: tests of recordings have it."""
+
+BEST = {"metric": "loss", "mode": "min", "value": 0.5, "step": 30, "kept": []}
+SMALL = dataclasses.replace(
+    Hyperparameters(), **{"image_size": 32} if PICTURES else {"mel_bands": 16, "window_secs": 0.4}
+)
+
+
+def entries() -> dict[str, list[str]]:
+    """The lines that the page shows, by symptom, but for those of the other modality."""
+    others = (OF_RECORDINGS | {".h5"}) if PICTURES else (OF_PICTURES | {".tfrecord", "hub_module"})
+    found = {}
+    for section in re.split(r"^### ", page("troubleshooting"), flags=re.MULTILINE)[1:]:
+        texts = [content for kind, content in blocks(section) if kind == "text"]
+        lines = [line for text in texts for line in text.splitlines()]
+        found[section.partition("\n")[0]] = [
+            line for line in lines if not any(word in line for word in others)
+        ]
+    return {symptom: lines for symptom, lines in found.items() if lines}
+
+
+def pattern(line: str) -> str:
+    """A line of the page, with any numbers, and anything for `...`."""
+    number = r"\d+(?:\.\d+)*"
+    pieces = re.split(rf"(\.\.\.|{number})", line)
+    wild = [".*" if piece == "..." else number for piece in pieces[1::2]]
+    fixed = [re.escape(piece) for piece in pieces[::2]]
+    return "".join(itertools.chain(*zip(fixed, [*wild, ""], strict=True)))
+
+
+class Place:
+    """A project's folder, and what is printed by what fails there."""
+
+    def __init__(self, folder: Path, data: Path, monkeypatch, capsys):
+        self.folder, self.data, self.patch, self.capsys = folder, data, monkeypatch, capsys
+        for name in ("out/best", "out/current", "data", "mine/train"):
+            (folder / name).mkdir(parents=True)
+
+    def settings(self, **values) -> Settings:
+        fields = options_of(Settings)
+        paths = {name: field.default_from(self.folder) for name, field in fields.items()}
+        return Settings(**(paths | values))
+
+    def card(self, name: str, *classes: str) -> None:
+        shard = Shard(f"{name}-00000-of-00001", examples=10, bytes=1, sha256="")
+        card = Card(list(classes), dict.fromkeys(classes, 5), [shard], {})
+        card.save(self.folder / "data" / f"{name}.json")
+
+    def best_model(self, *classes: str, **shaping) -> None:
+        folder = self.folder / "out/best"
+        (folder / "best.json").write_text(json.dumps(BEST))
+        ModelCard.of(list(classes), Hyperparameters(**shaping)).save(folder)
+
+    def said(self, *functions: Callable[[], object]) -> list[str]:
+        """The lines that they print, each as the `main` of a program that it ends."""
+        before = signal.getsignal(signal.SIGTERM)
+        for function in functions:
+            with contextlib.suppress(SystemExit):
+                try:
+                    run(function)
+                except (ValueError, tf.errors.OpError) as error:  # as a traceback ends
+                    print(f"{type(error).__name__}: {error}", file=sys.stderr)
+                except SystemExit as end:  # what the interpreter does with its text
+                    if isinstance(end.code, str):
+                        print(end.code, file=sys.stderr)
+        signal.signal(signal.SIGTERM, before)
+        printed = self.capsys.readouterr()
+        text = printed.out + printed.err
+        return text.replace(f"{self.folder}{os.sep}", "").splitlines()
+
+
+@pytest.fixture
+def place(tmp_path, data, monkeypatch, capsys) -> Place:
+    return Place(tmp_path, data, monkeypatch, capsys)
+
+
+def unknown_option(place: Place) -> list[str]:
+    for name in ("project.yaml", "hyperparameters.yaml"):
+        text = (ROOT / name).read_text(encoding="utf-8")
+        changed = text.replace("train_epochs: 30", "train_epoch: 30", 1)
+        (place.folder / name).write_text(changed, encoding="utf-8")
+    place.patch.setattr(program, "__file__", str(place.folder / "run.py"))
+    words = ["run.py", "--lerning_rate", "1e-4", "--train_batch_size", "many"]
+    place.patch.setattr(sys, "argv", words)
+    return place.said(program.main)
+
+
+def missing_package(place: Place) -> list[str]:
+    words = [sys.executable, "-E", "-S", ROOT / "run.py"]  # without site-packages
+    bare = subprocess.run(words, capture_output=True, text=True).stderr.splitlines()[-1:]
+    keras = importlib.import_module(tf.keras.Model.__module__.partition(".")[0])
+    with place.patch.context() as patched:
+        patched.setattr(keras, "__version__", "3.14.1")
+        other_keras = place.said(estimator._import_tensorflow)
+    find = importlib.util.find_spec
+    place.patch.setattr(
+        importlib.util, "find_spec", lambda name: None if "estimator" in name else find(name)
+    )
+    return [*bare, *place.said(estimator._import_tensorflow), *other_keras]
+
+
+def other_version(place: Place) -> list[str]:
+    place.patch.setattr(tf, "__version__", "2.22.0")
+    return place.said(estimator._import_tensorflow)
+
+
+def no_data_set(place: Place) -> list[str]:
+    names = ("train_data", "validation_data")
+    return place.said(*(lambda name=name: card_of(place.settings(), name) for name in names))
+
+
+def other_classes(place: Place) -> list[str]:
+    (place.folder / "mine/train/dgo").mkdir()
+    place.card("train", "cat", "dog")
+    place.card("validation", "cat", "dgo")
+    place.card("test", "cat", "dgo")
+    place.best_model("cat", "dog")
+    return place.said(
+        lambda: folder_per_class(place.folder / "mine/train", classes=["cat", "dog"]),
+        lambda: training_data(place.settings()),
+        lambda: commands.evaluate(place.settings(), Hyperparameters(), split="test"),
+    )
+
+
+def no_model(place: Place) -> list[str]:
+    return place.said(
+        lambda: trained_model(place.settings(), Hyperparameters()),
+        lambda: trained_model(place.settings(model="latest"), Hyperparameters()),
+    )
+
+
+def other_shape(place: Place) -> list[str]:
+    place.best_model("cat", "dog")
+    other = {"image_size": 96} if PICTURES else {"mel_bands": 40}
+    return place.said(
+        lambda: trained_model(place.settings(), Hyperparameters(network="resnet")),
+        lambda: trained_model(place.settings(), Hyperparameters(**other)),
+    )
+
+
+def other_rate(place: Place) -> list[str]:
+    from project.input_fn import open_archive
+
+    shutil.copytree(place.data, place.folder / "data", dirs_exist_ok=True)
+    hyperparameters = Hyperparameters(sample_rate=8000, max_hz=3800)
+    return place.said(lambda: open_archive(str(place.folder / "data/train"), hyperparameters))
+
+
+def other_run(place: Place) -> list[str]:
+    place.best_model("cat", "dog")
+    model = ModelCard.of(["cat", "dog"], Hyperparameters())
+    by_accuracy = BestCheckpointExporter(place.folder / "out/best", "accuracy", "max")
+    return place.said(lambda: plan_of(place.settings(), model, 100), by_accuracy._kept)
+
+
+def conversion(place: Place, name: str, **values) -> convert_dataset.Options:
+    folders = {"tfrecord_dir": place.folder / "data", "dataset_dir": place.folder / "mine/train"}
+    return convert_dataset.Options(tfrecord_filename=name, **folders, **values)
+
+
+def rejected(place: Place) -> list[str]:
+    empty = [("cat/1", "empty file"), ("cat/2", "empty file")]
+    layout = Layout(["cat"], [Found(f"cat/{number}", 0) for number in range(3, 21)], empty)
+    return place.said(
+        *(
+            lambda share=share: convert_dataset.report_rejected(
+                layout, {}, conversion(place, "train", max_rejected=share)
+            )
+            for share in (0.1, 0.01)
+        )
+    )
+
+
+def no_classes(place: Place) -> list[str]:
+    return place.said(lambda: convert_dataset.find_files(conversion(place, "train")))
+
+
+def there_already(place: Place) -> list[str]:
+    place.card("train", "cat")
+    options = conversion(place, "train")
+    return place.said(lambda: convert_dataset.check_places(place.folder / "data", options))
+
+
+def there_twice(place: Place) -> list[str]:
+    train = [Used("a", "cat/1", "cat"), Used("b", "cat/2", "cat")]
+    write_checksums(place.folder / "data/train.sha256", train)
+    test = [("a", "cat/1", "cat"), ("b", "cat/9", "cat"), ("c", "cat/3", "cat"), ("c", "x", "dog")]
+    options = conversion(place, "test", classes_from=place.folder / "data/train.json")
+    partial = place.folder / "data"
+    return place.said(
+        lambda: convert_dataset.report_duplicates(partial, {"test": [{"used": test}]}, options)
+    )
+
+
+def no_progress(place: Place) -> list[str]:
+    settings = place.settings(train_data=str(place.data / "train"), overfit=2)
+    model = ModelCard.of(Card.load(f"{settings.train_data}.json").classes, SMALL)
+    place.patch.setattr(overfit, "OVERFIT_STEPS", 1)
+    learn = functools.partial(overfit.overfit, settings, SMALL, model, 2)
+    failed = place.said(learn)
+    place.patch.setattr(overfit, "OVERFIT_LOSS", 1e3)
+    return [place.said(learn)[-1], failed[-1]]
+
+
+def waiting(place: Place) -> list[str]:
+    hook = ProgressHook.__new__(ProgressHook)
+    hook.step, hook.steps, hook.epoch_of = 50, 1016, lambda step: step * 32 / 1084
+    hook.warm_time, hook.warm_at = 0.0, 5
+    rates = {"examples_per_sec": 212.0, "step_ms": 27.5, "input_wait_share": 0.82}
+    hook.rates = rates
+    line = hook._text({"loss": 1.7027, "accuracy": 0.25}, 6.85)
+    found = ("preprocessing", "disk", "model")
+    return [line, *(profiling.verdict(name, 3.2, {}) for name in found)]
+
+
+def divergence(place: Place) -> list[str]:
+    settings = place.settings(train_data=str(place.data / "train"))
+    plan = Plan(
+        checkpoint=None,
+        step=0,
+        examples=0,
+        epoch_examples=96,
+        batch_size=32,
+        steps=300,
+        steps_between_evals=3,
+    )
+
+    def diverge() -> None:
+        with training._divergence_on_file(settings, plan):
+            raise DivergedError({"step": 120, "loss": "nan", "gradient_norms": {}})
+
+    lines = place.said(diverge)
+    found = json.loads((place.folder / "out/current/divergence.json").read_text())
+    assert len(found["keys"]) == 32
+    return lines
+
+
+def damaged_data(place: Place) -> list[str]:
+    if not PICTURES:
+        return []
+    folder = place.folder / "data"
+    damaged(place.data, folder)
+    verified = place.said(lambda: verify(folder / "train"))
+    (folder / "train-00000-of-00003.tfrecord").unlink()
+    return verified + place.said(lambda: verify(folder / "train"))
+
+
+def full_disk(place: Place) -> list[str]:
+    def write() -> None:
+        with told_in_a_line(place.settings()):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    return place.said(write)
+
+
+def no_gpu(place: Place) -> list[str]:
+    if tf.config.list_physical_devices("GPU"):
+        pytest.skip("there is a GPU")
+    settings = place.settings(prefetch_to_device="/gpu:0")
+    plan = plan_of(settings, ModelCard.of(["cat"], Hyperparameters()), 1084)
+    parallel = Parallel.of(Cluster(), 1, sync_replicas=False)
+    return [
+        *description(settings, plan, parallel),
+        *place.said(lambda: without_missing_device(settings)),
+    ]
+
+
+def interrupted(place: Place) -> list[str]:
+    def stop() -> None:
+        raise hooks._saved_at(214)
+
+    return place.said(stop)
+
+
+def no_files(place: Place) -> list[str]:
+    place.patch.chdir(place.folder)
+    missing = place.said(lambda: find_files(["mine/new"]))
+    Path("mine/new").mkdir()
+    return missing + place.said(lambda: find_files(["mine/new"]))
+
+
+def port_in_use(place: Place) -> list[str]:
+    from tensorboard import program as tensorboard
+
+    with socket.create_server(("localhost", 0)) as busy:
+        board = tensorboard.TensorBoard()
+        words = ["tensorboard", "--logdir", str(place.folder), "--port", str(busy.getsockname()[1])]
+        board.configure(words)
+        with pytest.raises(tensorboard.TensorBoardPortInUseError) as error:
+            board.launch()
+    return [f"ERROR: {error.value}"]  # as its own main prints it
+
+
+def no_cluster(place: Place) -> list[str]:
+    with socket.create_server(("localhost", 0)) as busy:
+        address = f"localhost:{busy.getsockname()[1]}"
+        in_use = place.said(
+            lambda: tf.distribute.Server({"ps": [address]}, job_name="ps", task_index=0)
+        )
+    return [*place.said(lambda: wait_until_there({"chief 0": address}, 0.1)), in_use[-1]]
+
+
+def no_network(place: Place) -> list[str]:
+    pytest.importorskip("tensorflow_hub")
+    from library import pretrained
+
+    return place.said(lambda: pretrained.input_of("https://localhost:1/module"))
+
+
+PROVOKED: dict[str, Callable[[Place], list[str]]] = {
+    "An option that nobody knows": unknown_option,
+    "A package is missing": missing_package,
+    "Python or TensorFlow is too new, or too old": other_version,
+    "There is no data set": no_data_set,
+    "Classes do not fit": other_classes,
+    "There is no model yet": no_model,
+    "The model and the options do not fit": other_shape,
+    "The folder is another run's": other_run,
+    "Files are rejected": rejected,
+    "There are no classes": no_classes,
+    "It is there already": there_already,
+    "Files are there twice": there_twice,
+    "The loss does not fall": no_progress,
+    "It waits for its input": waiting,
+    "It diverged": divergence,
+    "A file of the data is damaged": damaged_data,
+    "The disk is full": full_disk,
+    "The GPU is not seen": no_gpu,
+    "It was interrupted": interrupted,
+    "There is nothing to predict for": no_files,
+    "TensorBoard has no port": port_in_use,
+    "A cluster does not come together": no_cluster,
+}
+if PICTURES:
+    PROVOKED["A module of TensorFlow Hub cannot be reached"] = no_network
+else:
+    PROVOKED["Recordings of another rate"] = other_rate
+
+
+def test_each_symptom_of_the_page_is_provoked_or_cannot_be():
+    assert entries().keys() - {"A file of the data is damaged"} <= PROVOKED.keys() | NOT_PROVOKED
+    assert PROVOKED.keys() | NOT_PROVOKED.keys() <= entries().keys() | {
+        "A file of the data is damaged"
+    }
+    (line,) = entries()["It ends at once"]
+    told = re.escape(line).replace(r"1016", r"\{\w+\}")
+    assert re.search(told, (ROOT / "project/training.py").read_text(encoding="utf-8"))
+    (python,) = re.findall(r"different Python: \S+ not in '(.*)'", page("troubleshooting"))
+    required = re.findall('requires-python = "(.*)"', (ROOT / "pyproject.toml").read_text())
+    assert [sorted(python.split(","))] == [sorted(each.split(",")) for each in required]
+
+
+@pytest.mark.parametrize("symptom", PROVOKED)
+def test_the_page_has_the_line_that_is_printed(place, symptom):
+    shown = [
+        line
+        for line in entries().get(symptom, [])
+        if not any(words in line for words in NOT_PRINTED)
+    ]
+    printed = [line for line in PROVOKED[symptom](place) if line]
+    assert len(shown) == len(printed), printed
+    for line, now in zip(shown, printed, strict=True):
+        assert re.fullmatch(pattern(line), now), f"{line}\n{now}"

@@ -81,7 +81,7 @@ def test_a_terminal_has_one_live_line_and_a_row_for_each_evaluation(shown):
     assert max(map(len, [*live, *last_parts[:-4]])) < COLUMNS
     last = int(re.search(r"to (\d+)", lines[0])[1])
     assert re.fullmatch(
-        rf"step {last}/{last}  epoch 5.8  loss \d\.\d+  accuracy \d\.\d+  [\d,]+/s  \d+% input  "
+        rf"step {last}/{last}  epoch 5\.[89]  loss \d\.\d+  accuracy \d\.\d+  [\d,]+/s  \d+% input  "
         r"0:00 left *",
         live[-1],
     )
@@ -167,6 +167,16 @@ def test_tensorboard_has_numbers_pictures_and_settings(shown, project):
     (text,) = train["settings"][0][1].tensor.string_val
     assert b"| train_batch_size | 16 |" in text
     assert train["settings"][0][1].metadata.plugin_data.plugin_name == "text"
+
+
+def test_tensorboard_has_the_graph(shown, project):
+    (file,) = (project / "out/current").glob("events*")
+    graphs = [
+        event.graph_def
+        for event in tf.compat.v1.train.summary_iterator(str(file))
+        if event.HasField("graph_def")
+    ]
+    assert b"batch_loss" in graphs[0]
 
 
 def test_the_loss_in_tensorboard_is_that_of_the_step(shown, project):

@@ -76,7 +76,7 @@ def test_the_progress_line_tells_where_the_time_goes(
     save = CheckpointHook(tmp_path, 1000)
     sizes = {"every": 10, "steps": 30, "batch_size": 4, "epoch_of": lambda step: step / 2}
     line = StatusLine()
-    progress = ProgressHook(["loss"], save, **sizes, summary_dir=tmp_path, line=line)
+    progress = ProgressHook(["loss"], [save], **sizes, summary_dir=tmp_path, line=line)
     config = RunConfig(str(tmp_path), log_step_count_steps=None)
     Estimator(model_fn, config=config).train(input_fn, steps=30, hooks=[progress, save])
 

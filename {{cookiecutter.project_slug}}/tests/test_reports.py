@@ -43,7 +43,13 @@ def report(folder, tally, *, metrics=None, curves=CURVES, facts=None, title="Rep
     metrics = {"accuracy": 0.5} if metrics is None else metrics
     facts = {} if facts is None else facts
     page = reports.write_report(
-        folder, title=title, metrics=metrics, tally=tally, curves=curves, facts=facts
+        folder,
+        title=title,
+        metrics=metrics,
+        tally=tally,
+        curves=curves,
+        facts=facts,
+        settings=facts,
     )
     return page.read_text(encoding="utf-8")
 
@@ -116,7 +122,7 @@ def test_names_may_hold_anything(tmp_path):
     assert page.open == []
     assert "<i>" not in text
     assert "<b>&amp;" not in text
-    assert page.words.count('<i>"$x" & 100%</i> ?') == 5  # twice the title, a tile, a fact
+    assert page.words.count('<i>"$x" & 100%</i> ?') == 7  # twice the title, a tile, a fact
     assert "a_$x_{1$ <b>&amp;</b>, taken for cat" not in text
     assert "taken for a_$x_{1$ <b>&amp;</b>" in page.words
 

@@ -95,7 +95,7 @@ def test_training_evaluates_on_schedule_and_keeps_the_best(trained):
     assert model["class_names"] == card.classes == CLASSES
     assert model["hyperparameters"]["sample_rate"] == 16000
     process = run_program("run.py", *SHORT, cwd=trained)
-    assert process.stdout == (
+    assert process.stdout.startswith(
         f"already trained to step {last} of {last}; a larger train_epochs goes on\n"
     )
 
