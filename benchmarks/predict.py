@@ -19,7 +19,7 @@ from pathlib import Path
 import psutil
 from common import PROJECT, make_data_set, photo, system_name
 
-PHOTOS, ROUNDS = 200, 1
+PHOTOS, ROUNDS = 200, 3
 
 
 def run(*words: object) -> tuple[float, list[float]]:

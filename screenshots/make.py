@@ -25,7 +25,7 @@ from pathlib import Path
 
 import terminal
 from PIL import Image
-from playwright.sync_api import Browser, Playwright, sync_playwright
+from playwright.sync_api import Browser, FloatRect, Playwright, sync_playwright
 
 HERE = Path(__file__).parent
 
@@ -106,7 +106,8 @@ def recorded(project: Path, dataset_dir: Path | None) -> dict[str, terminal.Chun
             print(f"$ python {words}", flush=True)
             seen[command] = terminal.record(words, project)
         file.write_text(json.dumps(seen))
-    return json.loads(without_place(file.read_text(), project))
+    found: dict[str, terminal.Chunks] = json.loads(without_place(file.read_text(), project))
+    return found
 
 
 def without_place(text: str, project: Path) -> str:
@@ -139,7 +140,7 @@ def draw_report(browser: Browser, report: Path, folder: Path) -> None:
     end = gallery["y"] + gallery["height"] + MARGIN
     parts = {"report": (0, below["y"]), "mistakes": (below["y"], end)}
     for name, (top, bottom) in parts.items():
-        clip = {"x": 0, "y": top, "width": REPORT_WIDTH, "height": bottom - top}
+        clip = FloatRect(x=0, y=top, width=REPORT_WIDTH, height=bottom - top)
         save(tab.screenshot(clip=clip, full_page=True), folder / f"{name}.png")
     tab.close()
 
@@ -186,7 +187,9 @@ def save(screenshot: bytes, path: Path) -> None:
     """Write a picture of at most WIDTH and MOST_BYTES, in a palette."""
     image = Image.open(io.BytesIO(screenshot)).convert("RGB")
     if image.width > WIDTH:
-        image = image.resize((WIDTH, round(image.height * WIDTH / image.width)), Image.LANCZOS)
+        image = image.resize(
+            (WIDTH, round(image.height * WIDTH / image.width)), Image.Resampling.LANCZOS
+        )
     for colors in COLORS:
         small = io.BytesIO()
         image.quantize(colors, Image.Quantize.MEDIANCUT, KMEANS).save(small, "png", optimize=True)

@@ -10,6 +10,7 @@ than the README says, ends it. At last it prints how long each command took, as 
 
 import argparse
 import csv
+import itertools
 import json
 import os
 import re
@@ -66,12 +67,14 @@ def first_hour(folder: Path, modality: str, *, per_class: int) -> dict[str, floa
     Returns:
         Seconds by command, as it stands in the README.
     """
-    times = {}
+    times, project = {}, folder
+    answers = ["--no-input", "--default-config"]
     for command in commands((TEMPLATE / "README.md").read_text(encoding="utf-8"), "tf-skeleton"):
-        words = shlex.split(command.replace(PLACE, shlex.quote(str(TEMPLATE))))
-        answers = ["--no-input", "--default-config", f"modality={modality}"]
-        times[command] = call([words[0], *answers[:2], *words[1:], answers[2]], folder)
-    (project,) = folder.iterdir()
+        name, *words = shlex.split(command.replace(PLACE, shlex.quote(str(TEMPLATE))))
+        if name == "cd":  # and then `make demo`, which makes an environment
+            project = folder / words[0]
+        else:
+            times[command] = call([name, *answers, *words, f"modality={modality}"], folder)
     make_files(project, {"train": per_class, "test": -(-per_class // 4), "new": NEW_PER_CLASS})
     readme = (project / "README.md").read_text(encoding="utf-8")
     for command in commands(readme, "Your own"):
@@ -88,9 +91,10 @@ def first_hour(folder: Path, modality: str, *, per_class: int) -> dict[str, floa
 
 def commands(readme: str, heading: str) -> list[str]:
     """What is typed of a section, each command in a line."""
-    sections = re.split(r"^##? ", readme, flags=re.MULTILINE)
-    (section,) = [each for each in sections if each.startswith(heading)]
-    code = "".join(re.findall(r"^```\w*\n(.*?)^```$", section, re.MULTILINE | re.DOTALL))
+    fenced = re.findall(r"^```\w*\n(.*?)^```$|^##? ([^\n]*)$", readme, re.MULTILINE | re.DOTALL)
+    (begin,) = [i for i, (_, title) in enumerate(fenced) if title.startswith(heading)]
+    blocks = itertools.takewhile(lambda each: not each[1], fenced[begin + 1 :])
+    code = "".join(block for block, _ in blocks)
     lines = re.sub(r"\s*\\\n\s*", " ", code).splitlines()
     return [line for line in lines if line and not line.startswith(NO_COMMAND)]
 

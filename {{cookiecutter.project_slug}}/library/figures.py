@@ -21,6 +21,8 @@ from PIL import Image
 
 BLUE, ORANGE, DARK, GREY, PALE = "#0072b2", "#d55e00", "#374151", "#6b7280", "#e5e7eb"
 DPI = 144
+COLORS = {"train": BLUE, "validation": ORANGE}
+"""Of the curves of a run."""
 MOST_COUNTS = 20
 """Classes of a confusion matrix that has its counts in the cells."""
 MOST_NAMES = 40
@@ -173,9 +175,9 @@ def picture_grid(pictures: Sequence[np.ndarray], captions: Sequence[str]) -> Fig
     """
     columns = 3 if aspect(pictures) > WIDE else 6
     rows = max(math.ceil(len(pictures) / columns), 1)
-    width = 9 / columns  # inches
+    width = 7 / columns  # inches
     height = width / max(aspect(pictures), 1) + 0.45
-    figure = Figure((9, rows * height), layout="constrained")
+    figure = Figure((7, rows * height), layout="constrained")
     if not pictures:
         figure.text(0.5, 0.5, "none", ha="center")
     grid = figure.subplots(rows, columns, squeeze=False).ravel()
@@ -183,8 +185,8 @@ def picture_grid(pictures: Sequence[np.ndarray], captions: Sequence[str]) -> Fig
         axes.set_axis_off()
     for axes, picture, caption in zip(grid, pictures, captions, strict=False):
         axes.imshow(picture)
-        lines = [shown(line, int(16 * width)) for line in caption.split("\n")]
-        axes.set_title("\n".join(lines), y=0, pad=-3, va="top", fontsize=7.5, fontweight="normal")
+        lines = [shown(line, int(14 * width)) for line in caption.split("\n")]
+        axes.set_title("\n".join(lines), y=0, pad=-3, va="top", fontsize=8.5, fontweight="normal")
     return figure
 
 
@@ -198,7 +200,8 @@ def curve(title: str, runs: Mapping[str, tuple[Sequence[int], Sequence[float]]])
     """
     figure = Figure((4.6, 3), layout="constrained")
     axes = figure.add_subplot()
-    for (name, (steps, values)), color in zip(runs.items(), (BLUE, ORANGE, GREY), strict=False):
+    for name, (steps, values) in runs.items():
+        color = COLORS.get(name, GREY)
         look = {"marker": "o", "markersize": 3.5}
         if len(steps) > MOST_MARKERS:
             axes.plot(steps, values, color=color, alpha=0.25, linewidth=0.8)
@@ -206,7 +209,7 @@ def curve(title: str, runs: Mapping[str, tuple[Sequence[int], Sequence[float]]])
             values = np.convolve(values, window / window.size, "valid").tolist()
             steps, look = steps[window.size // 2 :][: len(values)], {}
         axes.plot(steps, values, color=color, label=shown(name), **look)
-    axes.set_title(shown(title))
+    axes.set_title(shown(title, 2 * NAME_LENGTH))
     axes.set_xlabel("step")
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=True, min_n_ticks=1))
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))

@@ -165,7 +165,7 @@ class ProgressHook(SessionRunHook):
 
     def _short(self, scalars: dict[str, float], now: float) -> str:
         """The same for a terminal of 80 columns."""
-        parts = [f"step {self.step}/{self.steps}", f"epoch {self.epoch_of(self.step):.1f}"]
+        parts = [f"{self.step}/{self.steps}", f"epoch {self.epoch_of(self.step):.1f}"]
         parts += [f"{name} {value:.3f}" for name, value in scalars.items()]
         if self.rates:
             parts += [
@@ -173,6 +173,8 @@ class ProgressHook(SessionRunHook):
                 f"{100 * self.rates['input_wait_share']:.0f}% input",
                 f"{self._left(now)} left",
             ]
+        if len("  ".join(parts)) > self.line.width:
+            del parts[1]
         return "  ".join(parts)
 
 

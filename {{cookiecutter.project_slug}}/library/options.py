@@ -111,9 +111,7 @@ class Option:
         if self.default is REQUIRED:
             notes.append("required")
         elif self.default != ():
-            default = str(plain(self.default))
-            word = default.lower() if self.kind is bool else default
-            notes.append(f"default: {'null' if self.default is None else word}")
+            notes.append(f"default: {word_of(self.default)}")
         return self.rule["help"] + f" ({'; '.join(notes)})" * bool(notes)
 
     @property
@@ -180,6 +178,13 @@ def plain(value: Any) -> Any:
     if isinstance(value, tuple):
         return [plain(each) for each in value]
     return str(value) if isinstance(value, PATHS) else value
+
+
+def word_of(value: Any) -> str:
+    """The value of an option as it is written in YAML."""
+    if value is None or isinstance(value, bool):
+        return "null" if value is None else str(value).lower()
+    return str(plain(value))
 
 
 def options_of(cls: type) -> dict[str, Option]:

@@ -82,6 +82,11 @@ class StatusLine:
             self.shown = False
 
     @property
+    def width(self) -> int:
+        """Letters of a live line."""
+        return shutil.get_terminal_size().columns - 1
+
+    @property
     def due(self) -> bool:
         """Whether it is time to write over a live line."""
         return self.live and time.monotonic() - self.last >= SECONDS_PER_UPDATE
@@ -91,14 +96,12 @@ class StatusLine:
         if not self.live:
             print(text, flush=True)
             return
-        width = shutil.get_terminal_size().columns - 1
-        print("\r" + short[:width].ljust(width), end="", flush=True)
+        print("\r" + short[: self.width].ljust(self.width), end="", flush=True)
         self.last, self.shown = time.monotonic(), True
 
     def print(self, text: str) -> None:
         """Print a line that stays; a live line goes on below it."""
         if self.shown:
-            width = shutil.get_terminal_size().columns - 1
-            print("\r" + " " * width + "\r", end="")
+            print("\r" + " " * self.width + "\r", end="")
             self.shown = False
         print(text, flush=True)

@@ -17,6 +17,7 @@ from PIL import Image
 
 from library import figures
 from library.files import replacing
+from library.options import word_of
 from library.tally import Mistake, Tally
 
 PAGE = "report.html"
@@ -122,7 +123,7 @@ def write_report(
         tally: None for a model without classes.
         curves: of `read_curves`.
         facts: what was evaluated: split, data, checkpoint.
-        settings: of the run.
+        settings: of the training.
 
     Returns:
         The page: one file, which needs no network.
@@ -140,8 +141,9 @@ def write_report(
         ),
     }
     page = Path(__file__).with_name(PAGE).read_text(encoding="utf-8")
-    if not curves:
-        page = _without(page, "curves")
+    for part, content in (("curves", curves), ("settings", settings)):
+        if not content:
+            page = _without(page, part)
     if tally is None:
         page = _without(page, "classes")
         for name in FILES:
@@ -174,7 +176,8 @@ def _write_classes(folder: Path, tally: Tally) -> dict[str, str]:
     worst = sorted(rows, key=lambda row: (not row.examples, row.f1))[:MOST_ROWS]
     some = f" These are {MOST_ROWS} of {len(rows)}: {TABLE} has all." if rows[MOST_ROWS:] else ""
     wrong = int(tally.confusion.sum() - tally.confusion.trace())
-    shown = f"The {len(mistakes)} of {wrong:,} of which the model was most certain."
+    which = f"The {len(mistakes)} of {wrong:,}" if wrong > len(mistakes) else f"All {wrong:,}"
+    shown = f"{which}, those of which the model was most certain first."
     return {
         "table_note": f"The worst come first, by F1.{some}",
         "table": _rows(map(_cells, worst)),
@@ -225,7 +228,7 @@ def _cells(row: ClassRow) -> list[str]:
 
 
 def _pairs(values: Mapping[str, Any]) -> str:
-    return _rows([[_text(name), _text(value)] for name, value in values.items()])
+    return _rows([[_text(name), _text(word_of(value))] for name, value in values.items()])
 
 
 def _rows(rows: Iterable[Sequence[str]]) -> str:

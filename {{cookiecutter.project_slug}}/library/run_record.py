@@ -79,6 +79,14 @@ def append(folder: Path, record: dict[str, Any]) -> list[str]:
     ]
 
 
+def last_options(folder: Path) -> dict[str, Any]:
+    """The settings and hyperparameters of the last start; none where there was none."""
+    options: dict[str, Any] = {}
+    for record in load(folder)[-1:]:
+        options = {**record["settings"], **record["hyperparameters"]}
+    return options
+
+
 def load(folder: Path) -> list[dict[str, Any]]:
     """The records of all starts, the first one first.
 

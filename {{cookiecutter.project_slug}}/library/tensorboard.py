@@ -13,6 +13,7 @@ import tensorflow as tf
 from PIL import Image
 
 from library.figures import confusion_matrix, picture_grid, png
+from library.options import word_of
 from library.tally import TallyHook
 
 INPUTS = 16
@@ -42,7 +43,7 @@ def add_picture(folder: str | Path, tag: str, encoded: bytes, step: int) -> None
 
 def add_table(folder: str | Path, tag: str, values: Mapping[str, Any], step: int) -> None:
     """Write names and values as a text, which is a table in Markdown."""
-    rows = [f"| {name} | {value} |" for name, value in values.items()]
+    rows = [f"| {name} | {word_of(value)} |" for name, value in values.items()]
     markdown = "\n".join([f"| {tag} | value |", "| --- | --- |", *rows])
     metadata = tf.compat.v1.SummaryMetadata(
         plugin_data=tf.compat.v1.SummaryMetadata.PluginData(plugin_name="text")
@@ -168,11 +169,7 @@ class EvaluationPicturesHook(TallyHook):
             return
         matrix = png(confusion_matrix(self.tally.confusion, self.class_names))
         add_picture(self.folder, "confusion_matrix", matrix, step)
-        if self.tally.mistakes:
-            mistakes = png(
-                picture_grid(
-                    [mistake.picture for mistake in self.tally.mistakes],
-                    [mistake.caption(self.class_names) for mistake in self.tally.mistakes],
-                )
-            )
-            add_picture(self.folder, "mistakes", mistakes, step)
+        mistakes = self.tally.mistakes
+        captions = [mistake.caption(self.class_names) for mistake in mistakes]
+        grid = png(picture_grid([mistake.picture for mistake in mistakes], captions))
+        add_picture(self.folder, "mistakes", grid, step)

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from library import reports
+from library import reports, run_record
 from library.errors import UserError
 from library.figures import picture_grid, png
 from library.files import check_folder, replacing
@@ -61,7 +61,7 @@ def evaluate(settings: Settings, hyperparameters: Hyperparameters, *, split: str
         tally=hook.tally,
         curves=reports.read_curves(settings.model_dir, metrics=numbers),
         facts={**facts, "step": str(step)},
-        settings={**dataclasses.asdict(settings), **dataclasses.asdict(hyperparameters)},
+        settings=run_record.last_options(settings.model_dir),
     )
     print(f"written to {folder}: metrics.json, report.html and its parts")
 

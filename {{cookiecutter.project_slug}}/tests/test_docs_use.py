@@ -28,18 +28,19 @@ from test_tasks import apply
 
 import convert_dataset
 import run as program
-from library import estimator, hooks, profiling
+from library import estimator, exporter, hooks, log, model_card, profiling, reports
 from library.cluster import Cluster, wait_until_there
 from library.duplicates import Used, write_checksums
 from library.errors import run
+from library.evaluation_table import EvaluationTable
 from library.exporter import BestCheckpointExporter
-from library.hooks import ProgressHook
+from library.hooks import EarlyStopHook, ProgressHook
 from library.layouts import Found, Layout, folder_per_class
 from library.model_card import ModelCard
 from library.options import options_of
 from library.parallel import Parallel
 from library.predictions import find_files
-from library.reports import read_curves
+from library.progress import StatusLine
 from library.tfrecord import Card, Shard, verify
 from project import commands, overfit, training
 from project.plan import Plan, description, plan_of
@@ -242,7 +243,7 @@ def test_a_training_with_all_changes_shows_them(changed):
     metrics = json.loads((evaluation / "metrics.json").read_text())
     assert 0 < metrics["brier_score"] < 2
     assert "brier score" in (evaluation / "report.html").read_text()
-    curves = read_curves(changed / "out/current", metrics=["brier_score"])
+    curves = reports.read_curves(changed / "out/current", metrics=["brier_score"])
     assert len(curves["brier_score"]["validation"][0]) == 2
     assert "focal_gamma: 2.0" in (changed / "out/current/run.yaml").read_text()
 
@@ -342,7 +343,7 @@ def unknown_option(place: Place) -> list[str]:
 
 
 def missing_package(place: Place) -> list[str]:
-    words = [sys.executable, "-E", "-S", ROOT / "run.py"]  # without site-packages
+    words = [sys.executable, "-B", "-E", "-S", ROOT / "run.py"]  # without site-packages
     bare = subprocess.run(words, capture_output=True, text=True).stderr.splitlines()[-1:]
     keras = importlib.import_module(tf.keras.Model.__module__.partition(".")[0])
     with place.patch.context() as patched:
@@ -483,7 +484,7 @@ def divergence(place: Place) -> list[str]:
 
     def diverge() -> None:
         with training._divergence_on_file(settings, plan):
-            raise DivergedError({"step": 120, "loss": "nan", "gradient_norms": {}})
+            raise DivergedError({"gradient_norms": {}, "step": 120, "loss": "nan"})
 
     lines = place.said(diverge)
     found = json.loads((place.folder / "out/current/divergence.json").read_text())
@@ -558,8 +559,7 @@ def no_cluster(place: Place) -> list[str]:
 
 def no_network(place: Place) -> list[str]:
     pytest.importorskip("tensorflow_hub")
-    from library import pretrained
-
+    pretrained = importlib.import_module("library.pretrained")  # a project of sound has none
     return place.said(lambda: pretrained.input_of("https://localhost:1/module"))
 
 
@@ -617,3 +617,74 @@ def test_the_page_has_the_line_that_is_printed(place, symptom):
     assert len(shown) == len(printed), printed
     for line, now in zip(shown, printed, strict=True):
         assert re.fullmatch(pattern(line), now), f"{line}\n{now}"
+
+
+# ---- the first hour ----------------------------------------------------------------------------
+
+
+def commands_of(text: str) -> list[str]:
+    """What is typed, each command in a line."""
+    lines = re.sub(r"\s*\\\n\s*", " ", text).splitlines()
+    return [line for line in lines if line.startswith(("python ", "tensorboard "))]
+
+
+def typed_in_the_first_hour() -> list[str]:
+    shell_blocks = [content for kind, content in blocks(page("first_hour")) if kind == "sh"]
+    return commands_of("".join(shell_blocks))
+
+
+def test_the_first_hour_is_that_of_the_readme_and_more():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    (section,) = re.findall(r"^```\n(python convert_dataset.*?)^```$", readme, re.M | re.DOTALL)
+    typed = typed_in_the_first_hour()
+    assert sorted(set(typed) & set(commands_of(section))) == sorted(commands_of(section))
+    (more,) = set(typed) - set(commands_of(section))
+    run_program(*more.split()[1:], "--print_config", cwd=ROOT)
+    times = re.findall(r"^\| `([\w. ]+)`.* \| [\d.]+ \| [\d.]+ \|$", page("first_hour"), re.M)
+    assert len(times) == len(commands_of(section))
+    for command, timed in zip(sorted(commands_of(section)), sorted(times), strict=True):
+        assert command.startswith(timed)
+
+
+def test_the_first_hour_shows_lines_as_they_are_printed(place):
+    shown = [content for kind, content in blocks(page("first_hour")) if kind == "text"]
+    lines = [line.replace(".../", "") for text in shown for line in text.splitlines()]
+
+    def is_shown(printed: str) -> None:
+        assert any(re.fullmatch(pattern(line), printed) for line in lines), printed
+
+    best = BestCheckpointExporter(place.folder / "out/best")
+    table = EvaluationTable(best, StatusLine(live=False), epoch_of=lambda step: step / 34)
+    metrics = {"accuracy": 0.5, "mean_per_class_accuracy": 0.5, "top_5_accuracy": 0.9}
+    rows = {34: 1.6617, 238: 1.3888}
+
+    def evaluate() -> None:
+        for step, loss in rows.items():
+            best.evaluations_without_improvement = int(step > 34)
+            results = {**metrics, "loss": loss, "global_step": step}
+            table.export(None, "", "", results, is_the_final_export=False)
+
+    header, *evaluated = place.said(evaluate)
+    assert header in lines
+    for row in evaluated:
+        is_shown(row)
+    hook = ProgressHook.__new__(ProgressHook)
+    hook.step, hook.steps, hook.epoch_of = 304, 1016, lambda step: step * 32 / 1084
+    hook.warm_time, hook.warm_at = 0.0, 5
+    hook.rates = {"examples_per_sec": 236.0, "step_ms": 99.0, "input_wait_share": 0.01}
+    is_shown(hook._short({"loss": 0.728, "accuracy": 0.938}, 50.8))
+    is_shown(*interrupted(place))
+    is_shown(no_gpu(place)[0])
+    (place.folder / "out/best/best.json").write_text(json.dumps(BEST))
+    stop = EarlyStopHook(best, 5)
+    best.evaluations_without_improvement = 0
+    is_shown(*place.said(lambda: training._tell_end(place.settings(), stop)))
+    place.card("test", "cat")
+    for line in place.said(lambda: program.tell_what_is_next(program.SETS, place.settings())):
+        assert line in lines
+
+
+def test_the_files_that_the_first_hour_names_are_those_of_a_report():
+    files = (*reports.FILES, reports.PAGE, model_card.FILE, exporter.BEST_FILE, log.FILE)
+    for name in files:
+        assert name in page("first_hour")
