@@ -88,7 +88,8 @@ class BestCheckpointExporter(Exporter):
             The path of the copy, or None when it is not among the best.
 
         Raises:
-            ValueError: the evaluation has no such metric, or best.json is about another one.
+            ValueError: the evaluation has no such metric.
+            UserError: best.json is about another one.
         """
         if self.metric not in eval_result:
             raise ValueError(
@@ -144,7 +145,7 @@ class BestCheckpointExporter(Exporter):
         if record is None:
             return []
         if (record["metric"], record["mode"]) != (self.metric, self.mode):
-            raise ValueError(
+            raise UserError(
                 f"{self.best_model_dir / BEST_FILE} keeps the {record['mode']} of "
                 f"{record['metric']}, not the {self.mode} of {self.metric}: take another folder"
             )

@@ -169,7 +169,8 @@ def _write_start(
 
 def _tell_end(settings: Settings, early_stop: EarlyStopHook) -> None:
     if early_stop.due:
-        print(f"stopped early: {settings.early_stopping_evals} evaluations without a better loss")
+        evaluations = f"{settings.early_stopping_evals} evaluations"
+        print(f"stopped early: {evaluations} without a better {early_stop.exporter.metric}")
     best = read_best(settings.best_model_dir)
     if best:
         where = f"step {best['step']}, in {settings.best_model_dir}"

@@ -459,12 +459,17 @@ def no_progress(place: Place) -> list[str]:
     return [place.said(learn)[-1], failed[-1]]
 
 
-def waiting(place: Place) -> list[str]:
+def progress_at(step: int, rates: dict[str, float]) -> ProgressHook:
+    """The progress of a training that has come so far, without the training."""
     hook = ProgressHook.__new__(ProgressHook)
-    hook.step, hook.steps, hook.epoch_of = 50, 1016, lambda step: step * 32 / 1084
-    hook.warm_time, hook.warm_at = 0.0, 5
-    rates = {"examples_per_sec": 212.0, "step_ms": 27.5, "input_wait_share": 0.82}
-    hook.rates = rates
+    hook.step, hook.steps, hook.epoch_of = step, 1016, lambda step: step * 32 / 1084
+    hook.warm_time, hook.warm_at, hook.rates = 0.0, 5, rates
+    hook.line = StatusLine(live=False)
+    return hook
+
+
+def waiting(place: Place) -> list[str]:
+    hook = progress_at(50, {"examples_per_sec": 212.0, "step_ms": 27.5, "input_wait_share": 0.82})
     line = hook._text({"loss": 1.7027, "accuracy": 0.25}, 6.85)
     found = ("preprocessing", "disk", "model")
     return [line, *(profiling.verdict(name, 3.2, {}) for name in found)]
@@ -668,10 +673,7 @@ def test_the_first_hour_shows_lines_as_they_are_printed(place):
     assert header in lines
     for row in evaluated:
         is_shown(row)
-    hook = ProgressHook.__new__(ProgressHook)
-    hook.step, hook.steps, hook.epoch_of = 304, 1016, lambda step: step * 32 / 1084
-    hook.warm_time, hook.warm_at = 0.0, 5
-    hook.rates = {"examples_per_sec": 236.0, "step_ms": 99.0, "input_wait_share": 0.01}
+    hook = progress_at(304, {"examples_per_sec": 236.0, "step_ms": 99.0, "input_wait_share": 0.01})
     is_shown(hook._short({"loss": 0.728, "accuracy": 0.938}, 50.8))
     is_shown(*interrupted(place))
     is_shown(no_gpu(place)[0])

@@ -123,7 +123,7 @@ def test_a_stop_at_any_moment_leaves_a_whole_best(checkpoint, best, monkeypatch,
 def test_another_metric_in_the_same_folder_is_refused(checkpoint, best):
     export(BestCheckpointExporter(best), checkpoint(1), 0.5, 1)
     exporter = BestCheckpointExporter(best, "accuracy", "max")
-    with pytest.raises(ValueError, match="keeps the min of loss, not the max of accuracy"):
+    with pytest.raises(UserError, match="keeps the min of loss, not the max of accuracy"):
         exporter.export(None, "", "", {"accuracy": 1.0, "global_step": 2}, False)
     with pytest.raises(ValueError, match="no metric auc; it has loss, global_step"):
         export(BestCheckpointExporter(best, "auc"), "", 1.0, 2)
