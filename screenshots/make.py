@@ -38,7 +38,7 @@ CONVERSION = (
 )
 TRAINING = "run.py --train_epochs 20 --epochs_between_evals 2"
 AFTERWARDS = ("run.py evaluate --split test", "run.py export --export_dir export --check")
-MIDDLE = 0.35
+MIDDLE = 0.5
 """Share of the time of the training after which its line is shown."""
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
