@@ -173,7 +173,7 @@ def picture_grid(pictures: Sequence[np.ndarray], captions: Sequence[str]) -> Fig
         pictures: uint8 [height, width, 3] each, of any size.
         captions: of one line or two each.
     """
-    columns = 3 if aspect(pictures) > WIDE else 6
+    columns = 3 if aspect(pictures) > WIDE else 5
     rows = max(math.ceil(len(pictures) / columns), 1)
     width = 7 / columns  # inches
     height = width / max(aspect(pictures), 1) + 0.45

@@ -161,7 +161,7 @@ def check(path: Path, flag: str) -> None:
 
 
 @hypothesis.given(file=st.sampled_from(FILES), damage=DAMAGE)
-@hypothesis.settings(max_examples=1000, **LIMITS)
+@hypothesis.settings(max_examples=500, **LIMITS)
 def test_a_damaged_file_resolves_or_is_one_line_for_each_mistake(tmp_path_factory, file, damage):
     path = tmp_path_factory.getbasetemp() / "damaged.yaml"
     flag, content = file
@@ -172,7 +172,7 @@ def test_a_damaged_file_resolves_or_is_one_line_for_each_mistake(tmp_path_factor
 @hypothesis.given(
     file=st.sampled_from(FILES), place=st.integers(0, 999), noise=st.binary(max_size=9)
 )
-@hypothesis.settings(max_examples=300, **LIMITS)
+@hypothesis.settings(max_examples=200, **LIMITS)
 def test_noise_in_a_file_resolves_or_is_one_line(tmp_path_factory, file, place, noise):
     path = tmp_path_factory.getbasetemp() / "noise.yaml"
     flag, content = file

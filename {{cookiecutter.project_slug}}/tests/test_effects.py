@@ -12,11 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import ROOT, convert
 
-from library import layers
+from library import figures, layers, tensorboard
 from project import commands, networks, training
 from project.input_fn import evaluation_input
 from project.settings import Hyperparameters, Settings
@@ -88,6 +89,9 @@ SAME_WEIGHTS += ("save_summary_steps", "keep_checkpoint_max", "eval_batch_size")
 SAME_WEIGHTS += ("epochs_between_evals", "keep_best_max", "cache", "cache_dir")
 
 
+PNG = tf.io.encode_png(np.zeros([1, 1, 3], np.uint8)).numpy()
+
+
 def linear(images: tf.Tensor, *, num_classes: int, **_: Any) -> tf.Tensor:
     """A network that cnn is to be told from."""
     pixels = tf.cast(images, tf.float32) / 255
@@ -123,6 +127,8 @@ def observe(here: Path, **changed: Any) -> dict[str, Any]:
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(networks.NETWORKS, "linear", linear)
+        for module in (figures, tensorboard):  # drawing has its own tests, and takes half the time
+            patch.setattr(module, "png", lambda figure, **options: PNG)
         with contextlib.redirect_stdout(io.StringIO()) as printed:
             training.train(settings, hyperparameters)
         commands.evaluate(settings, hyperparameters, split="test")
@@ -187,7 +193,7 @@ def test_no_option_is_left_out():
 def test_nothing_reads_an_option_that_is_not_there():
     fields = {
         "settings": {f.name for f in dataclasses.fields(Settings)},
-        "hyperparameters": {f.name for f in dataclasses.fields(Hyperparameters)},
+        "hyperparameters": {f.name for f in dataclasses.fields(Hyperparameters)} | {"input_size"},
     }
     read = [
         (node.value.id, node.attr)
