@@ -36,8 +36,8 @@ def test_the_project_of_pictures_passes_its_tests_where_it_is_rendered(render):
 
 def test_the_project_of_sound_passes_its_tests(render):
     project = render(modality="audio")
-    names = "audio config_properties estimator exporter files hooks recording reports shuffling"
-    passed = [*names.split(), "tfrecord"]  # in place
+    names = "audio config config_properties docs_cluster docs_use estimator exporter files hooks"
+    passed = [*names.split(), "recording", "reports", "shuffling", "tfrecord"]  # in place
     others = [f"--ignore=tests/test_{name}.py" for name in passed]
     assert " passed" in python(*PYTEST, *others, cwd=project)
     files = ["tests/test_survival.py", "tests/test_convert_dataset.py", "tests/test_run.py"]

@@ -118,7 +118,7 @@ def spec_of(structure: Any) -> Any:
 
 
 @pytest.mark.slow
-@hypothesis.settings(max_examples=300, deadline=None)
+@hypothesis.settings(max_examples=200, deadline=None)
 @hypothesis.given(
     structure=STRUCTURES,
     count=st.integers(0, 7),
