@@ -36,6 +36,7 @@ benchmark: $(VENV)/installed  ## what takes time, as ratios
 	$(BIN)/python benchmarks/sound.py
 	$(BIN)/python benchmarks/memory.py
 	$(BIN)/python benchmarks/steps.py
+	$(BIN)/python benchmarks/predict.py
 	$(BIN)/python benchmarks/level.py
 
 peers: $(VENV)/installed  ## limits, other systems and ours on the same pictures

@@ -23,7 +23,7 @@ from library.layouts import files_below
 STANDARD = "-"
 """Standard input, or output."""
 
-FILES_A_TASK, TASKS_AHEAD = 16, 8
+FILES_A_TASK, TASKS_AHEAD = 8, 16
 """What threads read ahead of the model."""
 
 
@@ -105,7 +105,7 @@ class Inputs:
                 if not error:
                     yield str(number).encode(), content
 
-        with concurrent.futures.ThreadPoolExecutor() as pool:
+        with concurrent.futures.ThreadPoolExecutor(TASKS_AHEAD) as pool:
             while some := list(itertools.islice(files, FILES_A_TASK)):
                 waiting.append(pool.submit(self._read, some))
                 if len(waiting) == TASKS_AHEAD:
