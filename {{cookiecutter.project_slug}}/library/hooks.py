@@ -111,13 +111,11 @@ class ProgressHook(SessionRunHook):
             self.warm_at, self.warm_time = self.step, now
             self._count_from(now)
         scalars = {name: float(results[name]) for name in self.scalars if name in results}
-        if self._due(before, self.step):
-            self._measure(now)
-            self.line.update(self._text(scalars, now), self._short(scalars, now))
-        elif scalars and self.line.due:
-            if not self.rates:
+        due = self._due(before, self.step)
+        if due or (scalars and self.line.due):
+            if due or not self.rates:
                 self._measure(now)
-            self.line.update("", self._short(scalars, now))
+            self.line.update(self._text(scalars, now))
 
     @property
     def _paused(self) -> float:
@@ -151,29 +149,21 @@ class ProgressHook(SessionRunHook):
         return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
 
     def _text(self, scalars: dict[str, float], now: float) -> str:
-        """A line of a log."""
-        parts = [f"step {self.step} of {self.steps}", f"epoch {self.epoch_of(self.step):.1f}"]
-        parts += [f"{name} {value:.4f}" for name, value in scalars.items()]
+        """A line of a log; or a short one, for a terminal of 80 columns."""
+        short = self.line.live
+        parts = [f"{self.step}/{self.steps}" if short else f"step {self.step} of {self.steps}"]
+        parts.append(f"epoch {self.epoch_of(self.step):.1f}")
+        parts += [f"{name} {value:.{3 if short else 4}f}" for name, value in scalars.items()]
         if self.rates:
-            parts += [
-                f"{self.rates['examples_per_sec']:,.0f} examples/s",
-                f"{self.rates['step_ms']:.1f} ms a step",
-                f"{100 * self.rates['input_wait_share']:.0f}% waiting for input",
-                f"{self._left(now)} left",
-            ]
-        return "  ".join(parts)
-
-    def _short(self, scalars: dict[str, float], now: float) -> str:
-        """The same for a terminal of 80 columns."""
-        parts = [f"{self.step}/{self.steps}", f"epoch {self.epoch_of(self.step):.1f}"]
-        parts += [f"{name} {value:.3f}" for name, value in scalars.items()]
-        if self.rates:
-            parts += [
-                f"{self.rates['examples_per_sec']:,.0f}/s",
-                f"{100 * self.rates['input_wait_share']:.0f}% input",
-                f"{self._left(now)} left",
-            ]
-        if len("  ".join(parts)) > self.line.width:
+            rate = f"{self.rates['examples_per_sec']:,.0f}"
+            waiting = f"{100 * self.rates['input_wait_share']:.0f}%"
+            if short:
+                parts += [f"{rate}/s", f"{waiting} input"]
+            else:
+                step_ms = f"{self.rates['step_ms']:.1f} ms a step"
+                parts += [f"{rate} examples/s", step_ms, f"{waiting} waiting for input"]
+            parts.append(f"{self._left(now)} left")
+        if short and len("  ".join(parts)) > self.line.width:
             del parts[1]
         return "  ".join(parts)
 

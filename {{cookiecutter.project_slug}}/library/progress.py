@@ -60,7 +60,7 @@ class StatusLine:
     """One line that is written over on a terminal; elsewhere, in a log, a line each time.
 
     with StatusLine() as line:
-        line.update("step 100 of 800", "100/800")
+        line.update("step 100 of 800")
         line.print("a line that stays")
     """
 
@@ -91,12 +91,12 @@ class StatusLine:
         """Whether it is time to write over a live line."""
         return self.live and time.monotonic() - self.last >= SECONDS_PER_UPDATE
 
-    def update(self, text: str, short: str) -> None:
-        """Show `short` on the live line, or else print `text`."""
+    def update(self, text: str) -> None:
+        """Show a text on the live line, or else print it."""
         if not self.live:
             print(text, flush=True)
             return
-        print("\r" + short[: self.width].ljust(self.width), end="", flush=True)
+        print("\r" + text[: self.width].ljust(self.width), end="", flush=True)
         self.last, self.shown = time.monotonic(), True
 
     def print(self, text: str) -> None:

@@ -674,7 +674,8 @@ def test_the_first_hour_shows_lines_as_they_are_printed(place):
     for row in evaluated:
         is_shown(row)
     hook = progress_at(304, {"examples_per_sec": 236.0, "step_ms": 99.0, "input_wait_share": 0.01})
-    is_shown(hook._short({"loss": 0.728, "accuracy": 0.938}, 50.8))
+    hook.line.live = True
+    is_shown(hook._text({"loss": 0.728, "accuracy": 0.938}, 50.8))
     is_shown(*interrupted(place))
     is_shown(no_gpu(place)[0])
     (place.folder / "out/best/best.json").write_text(json.dumps(BEST))

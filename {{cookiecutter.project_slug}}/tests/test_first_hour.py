@@ -127,9 +127,9 @@ def test_a_log_has_lines_and_a_terminal_may_have_them(project):
     program = """if True:
         from library.progress import StatusLine
         with StatusLine(live=%s) as line:
-            line.update("step 1 of 2", "1/2")
+            line.update("step 1 of 2")
             line.print("a row")
-            line.update("step 2 of 2", "2/2")
+            line.update("step 2 of 2")
         print("the end")
     """
     live, lines = (
@@ -137,7 +137,7 @@ def test_a_log_has_lines_and_a_terminal_may_have_them(project):
     )
     assert lines == "step 1 of 2\r\na row\r\nstep 2 of 2\r\nthe end\r\n"
     blank = " " * (COLUMNS - 1)
-    short = [text.ljust(COLUMNS - 1) for text in ("1/2", "2/2")]
+    short = [text.ljust(COLUMNS - 1) for text in ("step 1 of 2", "step 2 of 2")]
     assert live == f"\r{short[0]}\r{blank}\ra row\r\n\r{short[1]}\r\nthe end\r\n"
 
 
