@@ -17,9 +17,9 @@ from PIL import Image
 PROJECT = next(Path(__file__).parent.parent.glob("*/run.py")).parent
 sys.path.insert(0, str(PROJECT))
 
-from library.example import to_example  # noqa: E402  the project has no name to install it by
-from library.pictures import Jpeg  # noqa: E402
-from library.tfrecord import Card, write_index, write_shard  # noqa: E402
+from library.data.tfrecord import Card, write_index, write_shard  # noqa: E402
+from library.images.example import to_example  # noqa: E402  the project has no name to install it by
+from library.images.files import Jpeg  # noqa: E402
 
 WIDTH, HEIGHT, QUALITY = 500, 375, 90
 

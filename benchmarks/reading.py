@@ -11,10 +11,10 @@ from pathlib import Path
 from common import in_turns, make_data_set, photo
 
 import tensorflow as tf  # isort: skip  after library, which chooses its Keras
-from library import images
-from library.shuffling import shuffle_and_repeat
-from library.sources import read_by_id
-from library.tfrecord import Reader
+from library.data.order import shuffle_and_repeat
+from library.data.sources import read_by_id
+from library.data.tfrecord import Reader
+from library.images import ops as images
 
 PICTURES, SIZE, BATCH, ROUNDS = 1600, 224, 64, 7
 

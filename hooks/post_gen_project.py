@@ -9,7 +9,7 @@ for cache in ("__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache"):
         shutil.rmtree(folder)
 
 OF_IMAGES = """
-library/cache.py library/example.py library/images.py library/pictures.py library/pretrained.py
+library/images library/nn/pretrained.py
 tests/made_pictures.py tests/test_all_reduce.py tests/test_cache.py tests/test_cluster.py
 tests/test_convert_dataset.py tests/test_duplicates.py tests/test_effects.py tests/test_fuzz.py
 tests/test_images.py tests/test_input_fn.py tests/test_kinds.py tests/test_model_fn.py
@@ -17,12 +17,12 @@ tests/test_networks.py tests/test_pictures.py tests/test_pretrained.py tests/tes
 tests/test_run.py tests/test_sources.py tests/test_training_steps.py tests/training_steps.py
 docs/from_tensorflow_2.15.md docs/from_tensorflow_2.15/old_project.py
 """
-OF_AUDIO = "library/archives.py library/audio.py library/sounds.py tests/test_audio.py"
+OF_AUDIO = "library/audio tests/test_audio.py"
 
 # The template is the project for pictures; what is other for recordings lies in the folder audio.
 audio = "{{ cookiecutter.modality }}" == "audio"
 for name in (OF_IMAGES if audio else OF_AUDIO).split():
-    Path(name).unlink()
+    shutil.rmtree(name) if Path(name).is_dir() else Path(name).unlink()
 if audio:
     shutil.copytree("audio", ".", dirs_exist_ok=True)
     Path("docs/from_tensorflow_2.15").rmdir()

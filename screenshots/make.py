@@ -29,7 +29,7 @@ from playwright.sync_api import Browser, FloatRect, Playwright, sync_playwright
 
 HERE = Path(__file__).parent
 
-SAMPLES = "-m library.sample_data {dataset_dir}"
+SAMPLES = "-m library.images.sample_data {dataset_dir}"
 CONVERSION = (
     "convert_dataset.py --dataset_dir {dataset_dir}/train --tfrecord_filename train"
     " --tfrecord_dir data --validation_fraction 0.1",

@@ -35,7 +35,7 @@ WAIT_SECS = 60.0
 
 MAKE_FILES = """if True:
     import json, sys
-    from library import sample_data
+    from library.images import sample_data
     sample_data.make("mine", per_class=json.loads(sys.argv[1]))
 """
 

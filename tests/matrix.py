@@ -87,7 +87,7 @@ def train(program: Path, project: Path) -> list[float]:
     call(program, "-m", "pytest", "-q", *tests, cwd=project)
     call(program, "-m", "pytest", "-q", "-m", "slow", "tests/test_survival.py", cwd=project)
     if not (project / "data").exists():  # once: pictures may be encoded differently elsewhere
-        call(program, "-m", "library.sample_data", "pictures", cwd=project)
+        call(program, "-m", "library.images.sample_data", "pictures", cwd=project)
         words = ["--dataset_dir", "pictures/train", "--tfrecord_filename", "train"]
         words += ["--tfrecord_dir", "data", "--validation_fraction", "0.1"]
         call(program, "convert_dataset.py", *words, cwd=project)

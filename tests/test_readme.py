@@ -88,7 +88,7 @@ def test_the_pictures_of_the_readme_are_small():
 
 def test_every_flag_that_is_named_exists(readme, render):
     project = render() if readme == README else readme.parent
-    programs = ("run.py", "convert_dataset.py", "library/shards.py")
+    programs = ("run.py", "convert_dataset.py", "library/images/records.py")
     known = "".join((project / name).read_text() for name in programs)
     known += (project / "project" / "settings.py").read_text()
     for flag in set(re.findall(r"--(\w+)", readme.read_text())) - {"file", "logdir"}:
@@ -104,7 +104,7 @@ def test_the_sources_of_the_readme_give_examples(render):
     code = f"""
 import subprocess, sys
 import h5py
-from library import sample_data
+from library.images import sample_data
 sample_data.make("mine", per_class=dict(train=4, test=1))
 words = "--dataset_dir mine/train --tfrecord_filename train --tfrecord_dir data".split()
 subprocess.run([sys.executable, "convert_dataset.py", *words], check=True)
@@ -134,7 +134,7 @@ def test_what_the_readme_does_with_signals_works(render):
     text = (project / "README.md").read_text().split("## Signals, windows, features")[1]
     (lines,) = re.findall(r"```python\n(.*?)```", text.split("\n## ")[0], re.DOTALL)
     code = f"""
-from library import sample_data
+from library.images import sample_data
 sample_data.make("mine", per_class=dict(train=6, test=1))
 {lines}
 count = 0

@@ -91,5 +91,5 @@ def test_an_update_brings_what_is_new_and_leaves_what_was_edited(template, tmp_p
     changed = call("git", "status", "--porcelain", cwd=project).split()[1::2]
     assert sorted(changed) == [
         *[".cruft.json", "library/added.py"],
-        *["library/shuffling.py", "project/networks.py"],
+        *["library/data/order.py", "project/networks.py"],
     ]

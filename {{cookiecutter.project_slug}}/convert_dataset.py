@@ -21,18 +21,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from library import conversion, duplicates, layouts, shards
-from library.config import Parser
-from library.conversion import Task
-from library.errors import RunError, UserError, run
-from library.files import check_folder
-from library.options import REQUIRED, option
-from library.progress import Progress
-from library.shards import UNIT, ShardOptions
-from library.tfrecord import Card
-from library.verification import verify
-from library.workers import run_tasks
+from library.config.options import REQUIRED, option
+from library.config.parser import Parser
+from library.convert import conversion, duplicates
+from library.convert import scan as layouts
+from library.convert.conversion import Task
+from library.convert.verification import verify
+from library.convert.workers import run_tasks
+from library.data.tfrecord import Card
+from library.util.errors import RunError, UserError, run
+from library.util.files import check_folder
+from library.util.progress import Progress
+from project.settings import modality as shards
 
+UNIT = shards.UNIT
 EXAMPLES_PER_SHARD, FEW_EXAMPLES, MANY_SHARDS = 1000, 64, 16
 VALIDATION = "validation"
 GOES_ON = "the same command goes on with the others"
@@ -103,9 +105,9 @@ class Options:
 
 
 def main() -> None:
-    parser = Parser(__doc__ + shards.HELP, Options, ShardOptions)
+    parser = Parser(__doc__ + shards.HELP, Options, shards.ShardOptions)
     parser.parse(sys.argv[1:])
-    resolved, of_shards = parser.resolve(Options), parser.resolve(ShardOptions)
+    resolved, of_shards = parser.resolve(Options), parser.resolve(shards.ShardOptions)
     parser.raise_errors()
     options = resolved.options
     if options.verify:
@@ -117,7 +119,7 @@ def main() -> None:
         convert(options, of_shards.options)
 
 
-def convert(options: Options, shard_options: ShardOptions) -> None:
+def convert(options: Options, shard_options: shards.ShardOptions) -> None:
     """Do what the flags say.
 
     Raises:
@@ -273,7 +275,7 @@ def shard_tasks(
     files: Sequence[layouts.Found],
     classes: Sequence[str],
     options: Options,
-    shard_options: ShardOptions,
+    shard_options: shards.ShardOptions,
 ) -> list[Task]:
     """A task for each shard of a set; how many follows from the files alone."""
     few = min(MANY_SHARDS, -(-len(files) // FEW_EXAMPLES))
@@ -305,7 +307,7 @@ def run_missing(function: Any, tasks: Sequence[Task], options: Options, unit: st
     if missing and len(missing) < len(tasks):
         print(f"going on: {len(tasks) - len(missing)} of {len(tasks)} parts are there already")
     if options.runner:
-        from library.beam import run_with_beam
+        from library.convert.beam import run_with_beam
 
         run_with_beam(function, missing, options.runner, options.beam_options or "")
         return

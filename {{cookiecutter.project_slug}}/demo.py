@@ -12,7 +12,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from library.errors import UserError, run
+from library.util.errors import UserError, run
+from project.settings import modality
 
 OUT = "out/demo"
 SAMPLES, DATA = f"{OUT}/samples", f"{OUT}/data"
@@ -21,7 +22,7 @@ TARGET = 0.95
 
 def main() -> None:
     if not Path(SAMPLES).exists():
-        call("sample data", f"-m library.sample_data {SAMPLES}")
+        call("sample data", f"-m {modality.sample_data.__name__} {SAMPLES}")
     for name, more in (("train", "--validation_fraction 0.1"), ("test", "")):
         if not Path(f"{DATA}/{name}.json").exists():
             names = f"--dataset_dir {SAMPLES}/{name} --tfrecord_filename {name}"

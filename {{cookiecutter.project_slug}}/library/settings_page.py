@@ -9,9 +9,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from library.config import Parser
-from library.errors import UserError, run
-from library.options import REQUIRED, Option, options_of, plain
+from library.config.options import REQUIRED, Option, options_of, plain
+from library.config.parser import Parser
+from library.util.errors import UserError, run
 
 HEAD = """# All settings
 

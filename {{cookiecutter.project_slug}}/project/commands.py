@@ -6,11 +6,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from library import reports, run_record
-from library.errors import UserError
-from library.figures import picture_grid, png
-from library.files import check_folder, replacing
-from library.predictions import (
+from library.report import reports
+from library.report.figures import picture_grid, png
+from library.report.tally import MISTAKES, TallyHook, caption_of
+from library.serve.predictions import (
     STANDARD,
     Inputs,
     WorstMistakes,
@@ -19,7 +18,9 @@ from library.predictions import (
     rows_of,
     writer_of,
 )
-from library.tally import MISTAKES, TallyHook, caption_of
+from library.train import run_record
+from library.util.errors import UserError
+from library.util.files import check_folder, replacing
 from project.input_fn import evaluation_input, prediction_input, standard
 from project.networks import pictures_of, prepared
 from project.sessions import card_of, estimator_of, told_in_a_line, trained_model

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from library import serving
-from library.errors import RunError
-from library.files import check_folder
-from library.model_card import FILE as MODEL_FILE
-from library.serving import EXTRA, TFLITE, Agreement, Request
+from library.serve import serving
+from library.serve.serving import EXTRA, TFLITE, Agreement, Request
+from library.train.model_card import FILE as MODEL_FILE
+from library.util.errors import RunError
+from library.util.files import check_folder
 from project.input_fn import (
     blank,
     device_input,

@@ -10,14 +10,14 @@ from collections.abc import Iterable
 
 import tensorflow as tf
 
-from library import images
-from library.cache import cached
+from library.data.cache import cached
+from library.data.order import shuffle_and_repeat
+from library.data.pipeline import Pipeline
+from library.data.sources import Source, read_by_id, read_in_order, read_stream, read_strings
+from library.data.tfrecord import Card, Reader
 from library.estimator import export as estimator_export
-from library.pictures import blank_picture, standard_bytes
-from library.pipeline import Pipeline
-from library.shuffling import shuffle_and_repeat
-from library.sources import Source, read_by_id, read_in_order, read_stream, read_strings
-from library.tfrecord import Card, Reader
+from library.images import ops as images
+from library.images.files import blank_picture, standard_bytes
 from project.settings import Hyperparameters, Settings
 
 

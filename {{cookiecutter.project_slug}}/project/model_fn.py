@@ -5,13 +5,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from library import replicas
-from library.divergence import assert_finite
+from library.distribute import replicas
 from library.estimator import EstimatorSpec, ModeKeys
 from library.estimator import export as estimator_export
-from library.optimization import Adam, EndHook, clip, in_parts, in_step, with_loss_scale
-from library.tally import tell
-from library.tensorboard import show_inputs
+from library.nn.optimization import Adam, EndHook, clip, in_parts, in_step, with_loss_scale
+from library.report.tally import tell
+from library.report.tensorboard import show_inputs
+from library.train.divergence import assert_finite
 from project.networks import logits_of, pictures_of
 
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from library import pretrained
-from library.errors import UserError
-from library.images import normalize
-from library.layers import batch_norm, conv, dense, dropout
-from library.resnet import resnet_features
+from library.images.ops import normalize
+from library.nn import pretrained
+from library.nn.layers import batch_norm, conv, dense, dropout
+from library.nn.resnet import resnet_features
+from library.util.errors import UserError
 from project.settings import Hyperparameters, Settings
 
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-from library import run_record
-from library.errors import UserError
-from library.exporter import global_step_of, read_best
-from library.files import check_folder
-from library.model_card import ModelCard
-from library.parallel import Parallel
+from library.distribute.parallel import Parallel
+from library.train import run_record
+from library.train.exporter import global_step_of, read_best
+from library.train.model_card import ModelCard
+from library.util.errors import UserError
+from library.util.files import check_folder
 from project.settings import Hyperparameters, Settings
 
 

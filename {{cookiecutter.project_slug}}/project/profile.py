@@ -8,17 +8,16 @@ from typing import Any
 
 import tensorflow as tf
 
-from library import profiling
-from library.errors import UserError
-from library.model_card import ModelCard
-from library.options import URL
-from library.profiling import Speed, Stored
-from library.shards import open_data
-from library.tfrecord import Card
+from library.config.options import URL
+from library.data.tfrecord import Card
+from library.profile import profiling
+from library.profile.profiling import Speed, Stored
+from library.train.model_card import ModelCard
+from library.util.errors import UserError
 from project.input_fn import num_train_examples, train_input, train_pipeline
 from project.networks import prepared
 from project.sessions import estimator_of, told_in_a_line, training_data, without_missing_device
-from project.settings import Hyperparameters, Settings
+from project.settings import Hyperparameters, Settings, modality
 
 FILLING_SECONDS = 20
 """A cache that takes longer to fill is not tried."""
@@ -48,7 +47,7 @@ def profile(
     speed_of = functools.partial(_speed_of_steps, card=card, seconds=seconds)
     with told_in_a_line(settings, settings.train_data):
         if not URL.match(settings.train_data):
-            _show_storage(open_data(settings.train_data))
+            _show_storage(modality.open_data(settings.train_data))
         print(f"{'':36}{'examples/s':>12}{'ms a batch':>12}{'cores':>7}{'resident MB':>13}")
         stages = {}
         pipeline = train_pipeline(settings, hyperparameters, 0)

@@ -9,17 +9,17 @@ from typing import Any
 
 import tensorflow as tf
 
-from library.cluster import Cluster
-from library.divergence import read_divergence
-from library.errors import RunError, UserError
+from library.config.options import URL
+from library.data.tfrecord import Card, verify
+from library.distribute.cluster import Cluster
+from library.distribute.parallel import Parallel
 from library.estimator import Estimator, RunConfig
-from library.exporter import find_checkpoint
-from library.log import move_log
-from library.model_card import ModelCard
-from library.options import URL
-from library.parallel import Parallel
-from library.tfrecord import Card, verify
-from library.warm_start import WarmStart
+from library.train.divergence import read_divergence
+from library.train.exporter import find_checkpoint
+from library.train.model_card import ModelCard
+from library.train.warm_start import WarmStart
+from library.util.errors import RunError, UserError
+from library.util.log import move_log
 from project.model_fn import model_fn
 from project.settings import Hyperparameters, Settings
 

@@ -9,33 +9,38 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from library import run_record
-from library.cluster import Cluster
-from library.errors import RunError
+from library.distribute.cluster import Cluster
+from library.distribute.parallel import Parallel
 from library.estimator import EvalSpec, ModeKeys, TrainSpec, train_and_evaluate
-from library.evaluation_table import EvaluationTable
-from library.exporter import BestCheckpointExporter, find_checkpoint, global_step_of, read_best
-from library.files import remove_leftovers, replacing
-from library.hooks import (
+from library.report.tensorboard import EvaluationPicturesHook, PicturesHook, add_table
+from library.train import run_record
+from library.train.evaluation_table import EvaluationTable
+from library.train.exporter import (
+    BestCheckpointExporter,
+    find_checkpoint,
+    global_step_of,
+    read_best,
+)
+from library.train.hooks import (
     CheckpointHook,
     EarlyStopHook,
     GracefulStopHook,
     ProgressHook,
     XlaHook,
 )
-from library.model_card import FILE as MODEL_FILE
-from library.model_card import ModelCard
-from library.parallel import Parallel
-from library.progress import StatusLine
-from library.tasks import (
+from library.train.model_card import FILE as MODEL_FILE
+from library.train.model_card import ModelCard
+from library.train.tasks import (
     WatchHook,
     end_unless_there,
     evaluate_checkpoint,
     evaluate_checkpoints,
     serve,
 )
-from library.tensorboard import EvaluationPicturesHook, PicturesHook, add_table
-from library.warm_start import WarmStart
+from library.train.warm_start import WarmStart
+from library.util.errors import RunError
+from library.util.files import remove_leftovers, replacing
+from library.util.progress import StatusLine
 from project.input_fn import (
     evaluation_input,
     keys_of_batch,

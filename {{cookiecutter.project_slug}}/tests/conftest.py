@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from library import sample_data
-from project.settings import Hyperparameters
+from project.settings import Hyperparameters, modality
 
 ROOT = Path(__file__).parent.parent
 
@@ -69,7 +68,7 @@ def small_model() -> list[str]:
 def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with 6 x 16 examples in train, and 6 x 4 in test."""
     folder = tmp_path_factory.mktemp("sample") / "samples"
-    sample_data.make(folder, per_class={"train": 16, "test": 4})
+    modality.sample_data.make(folder, per_class={"train": 16, "test": 4})
     return folder
 
 

@@ -19,9 +19,10 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from library import archives, tfrecord
-from library.archives import Archive, write_archive, write_index
-from library.audio import (
+from library.audio import archives
+from library.audio.archives import Archive, write_archive, write_index
+from library.audio.files import read_sound, standard_waveform, wav_bytes
+from library.audio.ops import (
     covering_windows,
     dataset_from_dir,
     dataset_signal_slice_windows,
@@ -29,10 +30,10 @@ from library.audio import (
     random_windows,
     to_float,
 )
-from library.errors import BadFileError, UserError
-from library.recording import record_dataset, replay_dataset
-from library.sounds import read_sound, standard_waveform, wav_bytes
-from library.tfrecord import Card, DamagedRecordError
+from library.data import tfrecord
+from library.data.recording import record_dataset, replay_dataset
+from library.data.tfrecord import Card, DamagedRecordError
+from library.util.errors import BadFileError, UserError
 
 RATE = 16000
 NOISE = np.random.default_rng(0).integers(-(2**31), 2**31, [4001, 6]).astype(np.int32)

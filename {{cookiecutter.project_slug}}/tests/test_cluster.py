@@ -18,12 +18,12 @@ import tensorflow as tf
 from conftest import ROOT, run_program, small_model
 from test_estimator import linear_input, linear_model
 
-from library.cluster import Cluster, wait_until_gone, wait_until_there
-from library.errors import RunError, UserError
+from library.distribute.cluster import Cluster, wait_until_gone, wait_until_there
 from library.estimator import Estimator, EvalSpec, RunConfig
-from library.exporter import BestCheckpointExporter, global_step_of, read_best
-from library.hooks import EarlyStopHook
-from library.tasks import evaluate_checkpoints
+from library.train.exporter import BestCheckpointExporter, global_step_of, read_best
+from library.train.hooks import EarlyStopHook
+from library.train.tasks import evaluate_checkpoints
+from library.util.errors import RunError, UserError
 
 CLUSTER = {"chief": ["a:1"], "worker": ["b:1", "b:2"], "ps": ["c:1"]}
 
@@ -113,7 +113,7 @@ def test_a_task_that_was_there_is_missed():
 
 def test_a_worker_ends_when_another_does_not_come():
     code = (
-        "import time; from library.tasks import end_unless_there\n"
+        "import time; from library.train.tasks import end_unless_there\n"
         "end_unless_there(dict([('worker 1', 'localhost:1')]), secs=1); time.sleep(60)"
     )
     process = subprocess.run(

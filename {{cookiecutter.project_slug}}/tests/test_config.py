@@ -9,9 +9,9 @@ import pytest
 import yaml
 from conftest import ROOT
 
-from library.config import Parser, load
-from library.errors import UserError
-from library.options import REQUIRED, Location, option
+from library.config.options import REQUIRED, Location, option
+from library.config.parser import Parser, load
+from library.util.errors import UserError
 from project.settings import Hyperparameters, Settings
 
 

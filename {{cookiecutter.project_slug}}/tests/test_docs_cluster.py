@@ -13,8 +13,8 @@ import pytest
 import yaml
 from conftest import ROOT, run_program
 
-from library import cluster, local_cluster
-from library.cluster import Cluster
+from library.distribute import cluster, local_cluster
+from library.distribute.cluster import Cluster
 
 DOCS = ROOT / "docs"
 PAGE = (DOCS / "cluster.md").read_text(encoding="utf-8")

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from conftest import ROOT, convert, copy_project, run_program
 
-from library import profiling
-from library.config import load
-from library.errors import UserError
-from library.options import options_of
+from library.config.options import options_of
+from library.config.parser import load
+from library.profile import profiling
 from library.settings_page import page_of
+from library.util.errors import UserError
 from project.settings import Hyperparameters, Settings
 
 DOCS = ROOT / "docs"
@@ -96,7 +96,7 @@ def test_every_link_leads_somewhere(name):
 
 
 def test_every_flag_that_a_page_names_exists():
-    programs = ("run.py", "convert_dataset.py", "library/shards.py")
+    programs = ("run.py", "convert_dataset.py", "library/images/records.py")
     known = {*options_of(Settings), *options_of(Hyperparameters), "NAME", "no-NAME"}
     known |= set(re.findall(r"\w+", "".join((ROOT / name).read_text() for name in programs)))
     for name in PAGES:

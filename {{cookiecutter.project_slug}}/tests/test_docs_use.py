@@ -28,20 +28,24 @@ from test_tasks import apply
 
 import convert_dataset
 import run as program
-from library import estimator, exporter, hooks, log, model_card, profiling, reports
-from library.cluster import Cluster, wait_until_there
-from library.duplicates import Used, write_checksums
-from library.errors import run
-from library.evaluation_table import EvaluationTable
-from library.exporter import BestCheckpointExporter
-from library.hooks import EarlyStopHook, ProgressHook
-from library.layouts import Found, Layout, folder_per_class
-from library.model_card import ModelCard
-from library.options import options_of
-from library.parallel import Parallel
-from library.predictions import find_files
-from library.progress import StatusLine
-from library.tfrecord import Card, Shard, verify
+from library import estimator
+from library.config.options import options_of
+from library.convert.duplicates import Used, write_checksums
+from library.convert.scan import Found, Layout, folder_per_class
+from library.data.tfrecord import Card, Shard, verify
+from library.distribute.cluster import Cluster, wait_until_there
+from library.distribute.parallel import Parallel
+from library.profile import profiling
+from library.report import reports
+from library.serve.predictions import find_files
+from library.train import exporter, hooks, model_card
+from library.train.evaluation_table import EvaluationTable
+from library.train.exporter import BestCheckpointExporter
+from library.train.hooks import EarlyStopHook, ProgressHook
+from library.train.model_card import ModelCard
+from library.util import log
+from library.util.errors import run
+from library.util.progress import StatusLine
 from project import commands, overfit, training
 from project.plan import Plan, description, plan_of
 from project.sessions import (
@@ -77,7 +81,7 @@ def test_every_link_leads_somewhere(name):
 
 @pytest.mark.parametrize("name", PAGES)
 def test_every_flag_that_is_named_exists(name):
-    programs = ("run.py", "convert_dataset.py", "library/shards.py")
+    programs = ("run.py", "convert_dataset.py", "library/images/records.py")
     known = {*options_of(Settings), *options_of(Hyperparameters), *ELSEWHERE, *OF_THE_CHANGES}
     known |= set(re.findall(r"\w+", "".join((ROOT / each).read_text() for each in programs)))
     text = re.sub(r"^```diff.*?^```$", "", page(name), flags=re.MULTILINE | re.DOTALL)
@@ -564,7 +568,7 @@ def no_cluster(place: Place) -> list[str]:
 
 def no_network(place: Place) -> list[str]:
     pytest.importorskip("tensorflow_hub")
-    pretrained = importlib.import_module("library.pretrained")  # a project of sound has none
+    pretrained = importlib.import_module("library.nn.pretrained")  # a project of sound has none
     return place.said(lambda: pretrained.input_of("https://localhost:1/module"))
 
 

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 from test_kinds import REJECTED
 
-from library.duplicates import (
+from library.convert.duplicates import (
     Used,
     exact_duplicates,
     near_duplicates,
@@ -16,9 +16,9 @@ from library.duplicates import (
     split_by_content,
     write_checksums,
 )
-from library.errors import BadFileError
-from library.layouts import Found
-from library.shards import thumbnail
+from library.convert.scan import Found
+from library.images.records import thumbnail
+from library.util.errors import BadFileError
 
 
 def photo(seed: int, size: tuple[int, int] = (240, 180)) -> Image.Image:

@@ -17,7 +17,8 @@ import pytest
 import tensorflow as tf
 from conftest import ROOT, convert
 
-from library import figures, layers, tensorboard
+from library.nn import layers
+from library.report import figures, tensorboard
 from project import commands, networks, training
 from project.input_fn import evaluation_input
 from project.settings import Hyperparameters, Settings

@@ -8,8 +8,13 @@ import os
 import pytest
 import tensorflow as tf
 
-from library.errors import UserError
-from library.exporter import BestCheckpointExporter, find_checkpoint, global_step_of, read_best
+from library.train.exporter import (
+    BestCheckpointExporter,
+    find_checkpoint,
+    global_step_of,
+    read_best,
+)
+from library.util.errors import UserError
 
 
 @pytest.fixture

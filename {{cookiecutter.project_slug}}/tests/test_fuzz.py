@@ -20,8 +20,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))  # as a program of its own
 from conftest import convert  # noqa: E402
 from test_kinds import ENCODED, KEPT  # noqa: E402
 
-from library.images import decode_window, parse_example  # noqa: E402
-from library.sources import read_in_order  # noqa: E402
+from library.data.sources import read_in_order  # noqa: E402
+from library.images.ops import decode_window, parse_example  # noqa: E402
 
 
 def mutated(data: bytes, random: np.random.Generator) -> bytes:

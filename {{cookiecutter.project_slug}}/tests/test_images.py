@@ -8,8 +8,9 @@ import tensorflow as tf
 from made_pictures import PICTURE, encoded
 from PIL import Image
 
-from library.example import to_example
-from library.images import (
+from library.images.example import to_example
+from library.images.files import standard_jpeg
+from library.images.ops import (
     central_crop,
     decode_window,
     normalize,
@@ -17,7 +18,6 @@ from library.images import (
     random_window,
     resize,
 )
-from library.pictures import standard_jpeg
 
 
 def test_an_example_has_the_keys_of_tensorflows_models():

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from library.errors import UserError
-from library.layouts import UNLABELED, files_with_csv, files_without_labels, folder_per_class
+from library.convert.scan import UNLABELED, files_with_csv, files_without_labels, folder_per_class
+from library.util.errors import UserError
 
 
 @pytest.fixture

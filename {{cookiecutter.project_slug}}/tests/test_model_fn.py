@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from library.divergence import read_divergence
 from library.estimator import Estimator, ModeKeys, RunConfig
-from library.exporter import global_step_of
+from library.train.divergence import read_divergence
+from library.train.exporter import global_step_of
 from project.model_fn import learning_rate, model_fn
 from project.settings import Hyperparameters
 

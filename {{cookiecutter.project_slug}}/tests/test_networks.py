@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from library.layers import batch_norm, conv, dense, dropout
-from library.resnet import resnet_features
+from library.nn.layers import batch_norm, conv, dense, dropout
+from library.nn.resnet import resnet_features
 from project.networks import NETWORKS, logits_of
 from project.settings import Hyperparameters
 

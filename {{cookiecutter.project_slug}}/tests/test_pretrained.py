@@ -10,9 +10,9 @@ import pytest
 import tensorflow as tf
 from conftest import run_program
 
-from library import pretrained
-from library.errors import UserError
 from library.estimator import Estimator, RunConfig
+from library.nn import pretrained
+from library.util.errors import UserError
 from project.model_fn import model_fn
 from project.networks import prepared
 from project.settings import Hyperparameters, Settings

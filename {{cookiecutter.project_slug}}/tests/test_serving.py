@@ -15,8 +15,8 @@ import pytest
 import tensorflow as tf
 from conftest import ROOT, copy_project, run_program, small_model
 
-from library import serving
-from library.errors import RunError
+from library.serve import serving
+from library.util.errors import RunError
 from project import exporting, model_fn
 from project.settings import Hyperparameters, Settings
 

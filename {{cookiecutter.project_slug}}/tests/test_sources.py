@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from library.errors import UserError
-from library.shuffling import shuffle_and_repeat
-from library.sources import (
+from library.data.order import shuffle_and_repeat
+from library.data.sources import (
     Hdf5Rows,
     list_files,
     read_by_id,
@@ -18,7 +17,7 @@ from library.sources import (
     read_in_order,
     read_stream,
 )
-from library.tfrecord import (
+from library.data.tfrecord import (
     Card,
     DamagedRecordError,
     Reader,
@@ -26,6 +25,7 @@ from library.tfrecord import (
     write_index,
     write_shard,
 )
+from library.util.errors import UserError
 
 COUNT = 40
 

@@ -22,7 +22,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parent.parent))
 from conftest import copy_project, small_model
 
-from library import sample_data
+from project.settings import modality
 
 OPTIONS = ["--train_epochs", "12", "--epochs_between_evals", "1", "--train_batch_size", "16"]
 OPTIONS += [*small_model(), "--num_parallel_calls", "2"]
@@ -138,7 +138,7 @@ def survive(folder: Path, kills: int, seed: int = 0) -> int:
     """
     peace, war = folder / "peace", folder / "war"
     samples = folder / "samples"
-    sample_data.make(samples, per_class={"train": 16})
+    modality.sample_data.make(samples, per_class={"train": 16})
     for place in (peace, war):
         place.mkdir()
         copy_project(place)

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from library.errors import UserError
-from library.tfrecord import (
+from library.data.tfrecord import (
     INDEX,
     Card,
     DamagedRecordError,
@@ -21,6 +20,7 @@ from library.tfrecord import (
     write_index,
     write_shard,
 )
+from library.util.errors import UserError
 
 RECORDS = [[b"", b"a" * 1000, b"b"], [b"c", b"d"]]
 

@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 from conftest import run_program, small_model
 
-from library.errors import UserError
-from library.warm_start import WarmStart
+from library.train.warm_start import WarmStart
+from library.util.errors import UserError
 
 STATISTICS = ("mean", "variance")
 

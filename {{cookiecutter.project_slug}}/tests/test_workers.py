@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from library import workers
-from library.workers import run_tasks
+from library.convert import workers
+from library.convert.workers import run_tasks
 
 
 def write_items(task, bad, tell):

@@ -9,15 +9,15 @@ from collections.abc import Iterable
 import numpy as np
 import tensorflow as tf
 
-from library.archives import Archive
-from library.audio import covering_windows, random_windows, to_float
-from library.errors import UserError
+from library.audio.archives import Archive
+from library.audio.files import standard_waveform, wav_bytes
+from library.audio.ops import covering_windows, random_windows, to_float
+from library.data.order import shuffle_and_repeat
+from library.data.pipeline import Pipeline
+from library.data.sources import read_strings
+from library.data.tfrecord import Card
 from library.estimator import export as estimator_export
-from library.pipeline import Pipeline
-from library.shuffling import shuffle_and_repeat
-from library.sounds import standard_waveform, wav_bytes
-from library.sources import read_strings
-from library.tfrecord import Card
+from library.util.errors import UserError
 from project.settings import Hyperparameters, Settings
 
 

@@ -20,11 +20,11 @@ import soundfile
 import tensorflow as tf
 from conftest import ROOT, convert, run_program
 
-from library.archives import Archive
-from library.duplicates import near_duplicates
-from library.shards import thumbnail
-from library.sounds import standard_waveform
-from library.tfrecord import Card
+from library.audio.archives import Archive
+from library.audio.files import standard_waveform
+from library.convert.duplicates import near_duplicates
+from library.data.tfrecord import Card
+from library.audio.records import thumbnail
 
 CLASSES = ["falling", "pulses", "rising", "siren", "steps", "tone"]
 

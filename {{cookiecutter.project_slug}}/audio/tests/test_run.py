@@ -17,11 +17,11 @@ import soundfile
 import tensorflow as tf
 from conftest import ROOT, convert, copy_project, run_program, small_model
 
-from library import tfrecord
-from library.audio import covering_windows
-from library.exporter import global_step_of
-from library.sounds import standard_waveform
-from library.tfrecord import Card
+from library.audio.files import standard_waveform
+from library.audio.ops import covering_windows
+from library.data import tfrecord
+from library.data.tfrecord import Card
+from library.train.exporter import global_step_of
 from project import profile
 from project.settings import Hyperparameters, Settings
 

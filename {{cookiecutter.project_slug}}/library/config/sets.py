@@ -1,0 +1,121 @@
+"""A YAML file of named sets, each of which may take over others; every mistake with its line."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from library.config.options import INTEGER, NUMBER, did_you_mean
+from library.util.errors import UserError
+
+
+class Yaml12(yaml.SafeLoader):
+    """The safe loader with the scalars of YAML 1.2, https://yaml.org/spec/1.2.2 section 10.3."""
+
+    yaml_implicit_resolvers: dict[str, Any] = {}
+    TAGS = ("str", "seq", "map", "merge", "null", "bool", "int", "float")
+
+
+for _tag, _pattern in (
+    ("merge", "<<"),
+    ("null", "null|Null|NULL|~|"),
+    ("bool", "true|True|TRUE|false|False|FALSE"),
+    ("int", INTEGER.pattern),
+    ("float", NUMBER.pattern),
+):
+    _tag = f"tag:yaml.org,2002:{_tag}"
+    Yaml12.add_implicit_resolver(_tag, re.compile(f"^(?:{_pattern})$"), None)
+Yaml12.add_constructor("tag:yaml.org,2002:int", lambda loader, node: int(node.value))
+Yaml12.add_constructor("tag:yaml.org,2002:float", lambda loader, node: float(node.value))
+
+
+def text_of(node: yaml.Node) -> Any:
+    """What stands in the file: a string, None for null, a list of such, or a dict for a mapping."""
+    if isinstance(node, yaml.ScalarNode):
+        return None if node.tag.endswith(":null") else node.value
+    if isinstance(node, yaml.SequenceNode):
+        return [text_of(each) if isinstance(each, yaml.ScalarNode) else {} for each in node.value]
+    return {}
+
+
+class SetsFile:
+    """A YAML file of named sets; `errors` has a line for each mistake in its structure."""
+
+    def __init__(self, path: str | Path, root: Path = Path()):
+        path = Path(path)
+        self.path = path.relative_to(root) if path.is_relative_to(root) else path  # as shown
+        self.errors: dict[str, None] = {}  # a dict keeps the order, and an inherited mistake once
+        try:
+            node = Yaml12(Path(path).read_text(encoding="utf-8")).get_single_node()
+        except OSError as error:
+            raise UserError(f"{self.path}: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise UserError(f"{self.path}: not a text file in UTF-8") from error
+        except (yaml.YAMLError, RecursionError, ValueError) as error:
+            mark = getattr(error, "problem_mark", None)
+            reason = getattr(error, "problem", None) or str(error).partition("\n")[0]
+            line = f":{mark.line + 1}" if mark else ""
+            raise UserError(f"{self.path}{line}: not YAML: {reason}") from error
+        if not isinstance(node, yaml.MappingNode) or not node.value:
+            raise UserError(f"{self.path}: a file of sets has names, and a mapping below each")
+        self.sets = dict(self._pairs(node, "the file"))
+
+    def _error(self, node: yaml.Node, message: str) -> None:
+        self.errors[f"{self.path}:{node.start_mark.line + 1}: {message}"] = None
+
+    def _pairs(self, node: yaml.Node, owner: str) -> Iterator[tuple[str, yaml.Node]]:
+        """Keys and values of a mapping, each key a text and there once."""
+        if not isinstance(node, yaml.MappingNode):
+            self._error(node, f"{owner} is not a mapping of options to values")
+            return
+        seen = set()
+        for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                self._error(key, f"a key of {owner} is not a plain name")
+            elif value.tag.removeprefix("tag:yaml.org,2002:") not in Yaml12.TAGS:
+                self._error(value, f"{key.value}: the tag {value.tag} is not allowed")
+            elif key.value in seen:
+                self._error(key, f"{key.value} is there twice in {owner}")
+            else:
+                seen.add(key.value)
+                yield key.value, value
+
+    def merged(
+        self, name: str, node: yaml.Node | None = None, below: tuple[yaml.Node, ...] = ()
+    ) -> dict[str, tuple[yaml.Node, str]]:
+        """One set with all that it takes over: option -> its value, and where that stands.
+
+        Args:
+            name: of the set.
+            node: a mapping that the set takes over; None: the set itself.
+            below: what took `node` over.
+        """
+        node = self.sets[name] if node is None else node
+        name = next((known for known, one in self.sets.items() if one is node), name)
+        taken: dict[str, tuple[yaml.Node, str]] = {}
+        own: dict[str, tuple[yaml.Node, str]] = {}
+        for key, value in self._pairs(node, f"set {name}"):
+            if key not in ("<<", "inherits"):
+                own[key] = value, f"{self.path}:{value.start_mark.line + 1}, set {name}"
+                continue
+            parents = value.value if isinstance(value, yaml.SequenceNode) else [value]
+            for parent in reversed(parents):  # the first one wins, as YAML's merge key has it
+                if key == "inherits":
+                    wanted = parent.value if isinstance(parent, yaml.ScalarNode) else "a mapping"
+                    if wanted not in self.sets:
+                        near = did_you_mean(wanted, self.sets)
+                        self._error(value, f"set {name} inherits no known set: {wanted}{near}")
+                        continue
+                    parent = self.sets[wanted]
+                if parent is node or parent in below:
+                    self._error(value, f"set {name} takes over itself")
+                else:
+                    taken |= self.merged(name, parent, (*below, node))
+        return taken | own
+
+    def check_name(self, name: str) -> None:
+        if name not in self.sets:
+            known = ", ".join(self.sets) + did_you_mean(name, self.sets)
+            self.errors[f"{self.path}: there is no set {name}; it has {known}"] = None

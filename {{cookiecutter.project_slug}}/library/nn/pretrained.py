@@ -1,0 +1,175 @@
+"""Pretrained networks: SavedModels of TensorFlow 2, from TensorFlow Hub or from this machine.
+
+A module is any SavedModel that can be called with a batch of pictures and gives a tensor
+[batch, features], as https://www.tensorflow.org/hub/common_signatures/images describes; fine-tuning
+needs one that also takes `training`, as https://www.tensorflow.org/hub/reusable_saved_models does.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import os
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from library.config.options import URL
+from library.nn.optimization import set_rate_factor
+from library.util.errors import UserError
+
+RANGES = {"0..1": (0.0, 1.0), "-1..1": (-1.0, 1.0), "0..255": (0.0, 255.0)}
+"""Of the pixels that modules take; Hub's own take the first."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Input:
+    """What a module says of the pictures that it takes."""
+
+    size: tuple[int | None, int | None]  # height and width in pixels; None: any
+    dtype: tf.DType
+    takes_training: bool  # whether it can learn
+
+
+@functools.cache
+def input_of(handle: str) -> Input:
+    """Fetch a module, and read what it takes.
+
+    Args:
+        handle: a URL of TensorFlow Hub, or a folder.
+
+    Raises:
+        UserError: it cannot be reached or read, takes something else than pictures, or gives
+            something else than features.
+    """
+    with tf.Graph().as_default():
+        function = _callable(_load(handle), handle)
+        spec = _first_input(function)
+        if spec is None or spec.shape.rank != 4 or spec.shape[-1] != 3:
+            raise UserError(
+                f"hub_module: {handle} takes {spec}, and not pictures [batch, height, width, 3]"
+            )
+        outputs = _only(function(tf.compat.v1.placeholder(spec.dtype, spec.shape)))
+    if not isinstance(outputs, tf.Tensor) or outputs.shape.rank != 2 or not outputs.shape[1]:
+        raise UserError(f"hub_module: {handle} gives {outputs}, and not [batch, features]")
+    return Input((spec.shape[1], spec.shape[2]), spec.dtype, _takes_training(function))
+
+
+def features(
+    images: tf.Tensor,
+    handle: str,
+    *,
+    input_range: str,
+    training: bool,
+    rate_factor: float,
+) -> tf.Tensor:
+    """What a module makes of pictures.
+
+    Its variables begin with their pretrained values. Only with `training` do they join the
+    collection of trainable variables, and do the averages of its batch norm move.
+
+    Args:
+        images: [batch, height, width, 3] in [0, 255], of any type.
+        handle: a URL of TensorFlow Hub, or a folder.
+        input_range: a key of RANGES; modules that take uint8 get [0, 255].
+        training: whether it learns; it has to take that.
+        rate_factor: of its learning rate.
+
+    Returns:
+        float32 [batch, features].
+    """
+    module = _of_graph(handle, rate_factor if training else None)
+    taken = input_of(handle)
+    pixels = tf.cast(images, tf.float32)
+    if taken.dtype == tf.uint8:
+        pixels = tf.round(pixels)
+    else:
+        low, high = RANGES[input_range]
+        pixels = low + pixels * ((high - low) / 255.0)
+    options = {"training": training} if taken.takes_training or training else {}
+    outputs = _callable(module, handle)(tf.cast(pixels, taken.dtype), **options)
+    return tf.cast(_only(outputs), tf.float32)
+
+
+def _of_graph(handle: str, rate_factor: float | None) -> Any:
+    """The module, loaded once in a graph; its variables are trainable if they have a rate."""
+    loaded = tf.compat.v1.get_collection_ref(("modules", handle))
+    before = {id(variable) for variable in tf.compat.v1.global_variables()}
+    module = loaded[0] if loaded else _load(handle)
+    if loaded:  # by now: the replicas of a strategy load together
+        return module
+    loaded.append(module)
+    trainable = getattr(module, "trainable_variables", None)
+    if trainable is None:
+        brought = [v for v in tf.compat.v1.global_variables() if id(v) not in before]
+        trainable = [variable for variable in brought if variable.trainable]
+    # A strategy lists the copies of a variable beside it, and calls all of them trainable.
+    variables = tf.compat.v1.global_variables()
+    copies = [copy for each in variables for copy in getattr(each, "values", ())]
+    _remove(tf.compat.v1.GraphKeys.GLOBAL_VARIABLES, copies)
+    _remove(tf.compat.v1.GraphKeys.TRAINABLE_VARIABLES, [*copies, *trainable])
+    if rate_factor is not None:
+        for variable in trainable:
+            tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.TRAINABLE_VARIABLES, variable)
+        set_rate_factor(trainable, rate_factor)
+    return module
+
+
+def _remove(collection: str, variables: list[tf.Variable]) -> None:
+    found, gone = tf.compat.v1.get_collection_ref(collection), {id(each) for each in variables}
+    found[:] = [each for each in found if id(each) not in gone]
+
+
+def _load(handle: str) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # tensorflow-hub imports what setuptools warns of
+        import tensorflow_hub
+
+    if not URL.match(handle) and not os.path.isdir(handle):
+        raise UserError(f"hub_module: there is no folder {handle}")
+    try:
+        path = tensorflow_hub.resolve(handle)
+    except (OSError, RuntimeError, ValueError, tf.errors.OpError) as error:
+        cache = os.environ.get("TFHUB_CACHE_DIR", Path(tempfile.gettempdir(), "tfhub_modules"))
+        place = Path(cache) / hashlib.sha1(handle.encode()).hexdigest()
+        raise UserError(
+            f"hub_module: {handle} cannot be reached: {error}; where there is a network, set "
+            "TFHUB_CACHE_DIR to a folder that keeps it; or unpack its .tar.gz by hand in "
+            f"{place}, or in any folder that hub_module names"
+        ) from error
+    try:
+        return tf.saved_model.load(path)
+    except (OSError, RuntimeError, ValueError, tf.errors.OpError) as error:
+        raise UserError(
+            f"hub_module: {handle} is no SavedModel of TensorFlow 2: {error}"
+        ) from error
+
+
+def _callable(module: Any, handle: str) -> Any:
+    """The function of a module: its __call__, or else its serving_default."""
+    if callable(module):
+        return module
+    signatures = getattr(module, "signatures", {})
+    if "serving_default" not in signatures:
+        raise UserError(f"hub_module: {handle} cannot be called, and has no serving_default")
+    return signatures["serving_default"]
+
+
+def _only(outputs: Any) -> Any:
+    """The one tensor that a signature gives by its name."""
+    named = isinstance(outputs, dict) and len(outputs) == 1
+    return next(iter(outputs.values())) if named else outputs
+
+
+def _first_input(function: Any) -> tf.TensorSpec | None:
+    concrete = getattr(function.__call__, "concrete_functions", None) or [function]
+    specs = tf.nest.flatten(concrete[0].structured_input_signature)
+    return next((spec for spec in specs if isinstance(spec, tf.TensorSpec)), None)
+
+
+def _takes_training(function: Any) -> bool:
+    specification = getattr(function.__call__, "function_spec", None)
+    arguments = getattr(specification, "fullargspec", None)
+    return arguments is not None and "training" in arguments.args + arguments.kwonlyargs

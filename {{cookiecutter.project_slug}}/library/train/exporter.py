@@ -1,0 +1,207 @@
+"""The best model of a run: kept when an evaluation improves, found again by name."""
+
+import datetime
+import json
+import math
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from library.estimator import Exporter
+from library.util.errors import UserError
+from library.util.files import replacing
+
+BEST_FILE, PATIENCE_FILE = "best.json", "patience.json"
+
+
+class BestCheckpointExporter(Exporter):
+    """Copies the checkpoint to `best_model_dir` whenever the metric of an evaluation improves.
+
+        EvalSpec(input_fn, exporters=BestCheckpointExporter("out/best", "accuracy", "max"))
+
+    The folder then holds the files of the `keep` best checkpoints, `checkpoint` as TensorFlow
+    writes it, and best.json:
+
+        {"metric": "accuracy", "mode": "max", "value": 0.97, "step": 1200, "time": "...",
+         "kept": [{"value": 0.97, "step": 1200, "time": "..."}]}
+
+    best.json is the truth: it survives a restart, and it is replaced after the files that it names
+    are whole and before any other is deleted, so that a kill at any moment leaves a whole best.
+    A value that is not a number never becomes the best. patience.json says which checkpoint was
+    evaluated last, and how many evaluations in a row have not improved:
+
+        {"evaluated_step": 1800, "evaluations_without_improvement": 2}
+    """
+
+    def __init__(
+        self,
+        best_model_dir: str | Path,
+        metric: str = "loss",
+        mode: str = "min",
+        keep: int = 1,
+        *,
+        assets: Sequence[str | Path] = (),
+    ):
+        """
+        Args:
+            best_model_dir: the folder, made when the first best is there.
+            metric: the key of the evaluation's result.
+            mode: "min" or "max".
+            keep: how many of the best checkpoints are kept.
+            assets: files to lay beside the checkpoint, such as the names of the classes.
+
+        Raises:
+            ValueError: an unknown mode, or keep below 1.
+        """
+        if mode not in ("min", "max") or keep < 1:
+            raise ValueError(f"mode must be min or max and keep at least 1 (got {mode}, {keep})")
+        self.best_model_dir = Path(best_model_dir)
+        self.metric, self.mode, self.keep = metric, mode, keep
+        self.assets = [Path(asset) for asset in assets]
+        self.read_patience()
+
+    def read_patience(self) -> None:
+        """Bring `evaluated_step` and `evaluations_without_improvement` up to what is on disk."""
+        patience = _read(self.best_model_dir / PATIENCE_FILE) or {}
+        self.evaluated_step: int | None = patience.get("evaluated_step")
+        self.evaluations_without_improvement = patience.get("evaluations_without_improvement", 0)
+
+    @property
+    def name(self) -> str:
+        return "best_checkpoint"
+
+    def export(
+        self,
+        estimator: Any,
+        export_path: str,
+        checkpoint_path: str,
+        eval_result: dict[str, Any],
+        is_the_final_export: bool,
+    ) -> str | None:
+        """Keep this checkpoint if it is among the best; called by `train_and_evaluate`.
+
+        Returns:
+            The path of the copy, or None when it is not among the best.
+
+        Raises:
+            ValueError: the evaluation has no such metric.
+            UserError: best.json is about another one.
+        """
+        if self.metric not in eval_result:
+            raise ValueError(
+                f"The evaluation has no metric {self.metric}; it has {', '.join(eval_result)}"
+            )
+        new: dict[str, Any] = {
+            "value": float(eval_result[self.metric]),
+            "step": int(eval_result["global_step"]),
+            "time": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        }
+        kept = [one for one in self._kept() if one["step"] != new["step"]]
+        ranked = sorted([*kept, new], key=self._rank)[: self.keep]
+        among_the_best = not math.isnan(new["value"]) and new in ranked
+        self.best_model_dir.mkdir(parents=True, exist_ok=True)
+        copy = self._keep(checkpoint_path, ranked) if among_the_best else None
+        improved = among_the_best and new is ranked[0]
+        self.evaluated_step = new["step"]
+        failures = self.evaluations_without_improvement
+        self.evaluations_without_improvement = 0 if improved else failures + 1
+        with replacing(self.best_model_dir / PATIENCE_FILE) as temporary:
+            names = ("evaluated_step", "evaluations_without_improvement")
+            text = json.dumps({name: getattr(self, name) for name in names})
+            temporary.write_text(text + "\n", encoding="utf-8")
+        return copy
+
+    def _keep(self, checkpoint_path: str, ranked: list[dict[str, Any]]) -> str:
+        """Copy a checkpoint, and delete those that are no longer among the best."""
+        # In this order, so that a kill at any moment leaves a best.json with whole files.
+        copy = str(self.best_model_dir / Path(checkpoint_path).name)
+        for source in [*tf.io.gfile.glob(f"{checkpoint_path}.*"), *self.assets]:
+            with replacing(self.best_model_dir / Path(source).name) as temporary:
+                shutil.copyfile(source, temporary)
+        record = {"metric": self.metric, "mode": self.mode, **ranked[0], "kept": ranked}
+        with replacing(self.best_model_dir / BEST_FILE) as temporary:
+            temporary.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+        paths = [_checkpoint_of(self.best_model_dir, one["step"]) for one in ranked]
+        state = tf.compat.v1.train.generate_checkpoint_state_proto(
+            str(self.best_model_dir), paths[0], all_model_checkpoint_paths=paths[::-1]
+        )
+        with replacing(self.best_model_dir / "checkpoint") as temporary:
+            temporary.write_text(str(state), encoding="utf-8")
+        for file in self.best_model_dir.glob("model.ckpt-*"):
+            if str(file.with_suffix("")) not in paths:
+                file.unlink()
+        return copy
+
+    def _rank(self, one: dict[str, Any]) -> tuple[float, int]:
+        """The best first; of equal ones, the earlier."""
+        return (one["value"] if self.mode == "min" else -one["value"]), one["step"]
+
+    def _kept(self) -> list[dict[str, Any]]:
+        record = read_best(self.best_model_dir)
+        if record is None:
+            return []
+        if (record["metric"], record["mode"]) != (self.metric, self.mode):
+            raise UserError(
+                f"{self.best_model_dir / BEST_FILE} keeps the {record['mode']} of "
+                f"{record['metric']}, not the {self.mode} of {self.metric}: take another folder"
+            )
+        return record["kept"]
+
+
+def read_best(best_model_dir: str | Path) -> dict[str, Any] | None:
+    """The content of best.json, or None where no best model is yet."""
+    return _read(Path(best_model_dir) / BEST_FILE)
+
+
+def _read(file: Path) -> dict[str, Any] | None:
+    try:
+        return json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
+    except ValueError as error:
+        raise UserError(f"{file}: not a file that was written here: {error}") from error
+
+
+def _checkpoint_of(folder: str | Path, step: int) -> str:
+    return str(Path(folder) / f"model.ckpt-{step}")
+
+
+def global_step_of(checkpoint: str) -> int:
+    """The step at which a checkpoint was written."""
+    return int(tf.train.load_variable(checkpoint, tf.compat.v1.GraphKeys.GLOBAL_STEP))
+
+
+def find_checkpoint(
+    model: str | Path, *, model_dir: Path, best_model_dir: Path, option: str = "model"
+) -> str:
+    """The path of a checkpoint, as TensorFlow names it, from what a user calls it.
+
+    Args:
+        model: `latest`, `best`, or the path of a checkpoint or of a folder with checkpoints.
+        model_dir: where `latest` is looked for.
+        best_model_dir: where `best` is looked for.
+        option: the one that says so, for the error.
+
+    Raises:
+        UserError: there is no such checkpoint.
+    """
+    model = str(model)
+    if model == "best":
+        record = read_best(best_model_dir)
+        if record is None:
+            raise UserError(
+                f"{option}: there is no best model in {best_model_dir} yet: train first"
+            )
+        return _checkpoint_of(best_model_dir, record["step"])
+    folder = str(model_dir) if model == "latest" else model
+    checkpoint = tf.train.latest_checkpoint(folder) if os.path.isdir(folder) else folder
+    if not checkpoint or not os.path.exists(f"{checkpoint}.index"):
+        if model == "latest":
+            raise UserError(f"{option}: there is no checkpoint in {folder} yet: train first")
+        raise UserError(
+            f"{option}: there is no checkpoint {model} (allowed: latest, best, or the path of a "
+            "checkpoint)"
+        )
+    return checkpoint

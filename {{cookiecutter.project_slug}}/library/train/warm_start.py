@@ -1,0 +1,87 @@
+"""A new run that begins with the variables of another one."""
+
+import dataclasses
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from library.estimator import WarmStartSettings
+from library.util.errors import UserError
+from library.util.files import replacing
+
+FILE = "warm_start.json"
+
+SHOWN = 6
+"""Names in a line."""
+
+OF_OPTIMIZERS = re.compile(r"(^|/)(Adam(_1)?|beta[12]_power|global_step)$")
+
+
+@dataclasses.dataclass(frozen=True)
+class WarmStart:
+    """What a model takes of a checkpoint, and what it does not."""
+
+    checkpoint: str
+    taken: list[str]
+    not_taken: dict[str, str]  # variables of the model, with the reason
+    left: list[str]  # variables of the checkpoint that no variable of the model asks for
+
+    @classmethod
+    def of(cls, checkpoint: str, build: Callable[[], Any]) -> "WarmStart":
+        """Compare a checkpoint with a model.
+
+        Args:
+            checkpoint: its path.
+            build: makes the variables of the model in the default graph, without an optimizer.
+
+        Raises:
+            UserError: they have nothing in common.
+        """
+        with tf.Graph().as_default():
+            build()
+            wanted = {v.op.name: v.shape.as_list() for v in tf.compat.v1.global_variables()}
+        wanted.pop(tf.compat.v1.GraphKeys.GLOBAL_STEP, None)
+        found = dict(tf.train.list_variables(checkpoint))
+        not_taken = {}
+        for name, shape in wanted.items():
+            if name not in found:
+                not_taken[name] = "not in the checkpoint"
+            elif found[name] != shape:
+                not_taken[name] = f"of shape {found[name]} there, {shape} here"
+        taken = [name for name in wanted if name not in not_taken]
+        if not taken:
+            raise UserError(f"warm_start_from: no variable of {checkpoint} fits this model")
+        left = [name for name in found if name not in wanted and not OF_OPTIMIZERS.search(name)]
+        return cls(checkpoint, taken, not_taken, left)
+
+    @property
+    def settings(self) -> WarmStartSettings:
+        """For an Estimator."""
+        names = [f"{re.escape(name)}:0$" for name in self.taken]
+        return WarmStartSettings(self.checkpoint, vars_to_warm_start=names)
+
+    @property
+    def lines(self) -> list[str]:
+        """What there is to say; the file has all names."""
+        reasons: dict[str, list[str]] = {}
+        for name, reason in self.not_taken.items():
+            reasons.setdefault(reason, []).append(name)
+        return [
+            f"warm start: {len(self.taken)} variables from {self.checkpoint}",
+            *(f"not taken, {reason}: {_some(names)}" for reason, names in reasons.items()),
+            *[f"left there: {_some(self.left)}"] * bool(self.left),
+        ]
+
+    def save(self, folder: str | Path) -> None:
+        with replacing(Path(folder) / FILE) as temporary:
+            text = json.dumps(dataclasses.asdict(self), indent=2)
+            temporary.write_text(text + "\n", encoding="utf-8")
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - SHOWN} more: see {FILE}" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more
