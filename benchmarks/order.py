@@ -12,7 +12,7 @@ import numpy as np
 from common import PROJECT  # noqa: F401  finds library
 
 import tensorflow as tf  # isort: skip  after library, which chooses its Keras
-from library.data.order import shuffle_and_repeat
+from library.data import shuffle_and_repeat
 
 CLASSES, PER_CLASS, BATCH, BUFFER = 100, 1000, 64, 10_000
 MANY = 10_000_000

@@ -11,9 +11,7 @@ from pathlib import Path
 from common import in_turns, make_data_set, photo
 
 import tensorflow as tf  # isort: skip  after library, which chooses its Keras
-from library.data.order import shuffle_and_repeat
-from library.data.sources import read_by_id
-from library.data.tfrecord import Reader
+from library.data import Reader, read_by_id, shuffle_and_repeat
 from library.images import ops as images
 
 PICTURES, SIZE, BATCH, ROUNDS = 1600, 224, 64, 7

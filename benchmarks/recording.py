@@ -15,7 +15,7 @@ import numpy as np
 from common import in_turns, system_name
 
 import tensorflow as tf  # isort: skip  after library, which chooses its Keras
-from library.data.recording import record_dataset, replay_dataset
+from library.data import record_dataset, replay_dataset
 
 ELEMENTS, SAMPLES, WINDOWS = 2500, 32_768, 100
 MEGABYTES = ELEMENTS * SAMPLES * 4 / 1e6

@@ -17,11 +17,8 @@ import numpy as np
 from common import in_turns, system_name
 
 import tensorflow as tf  # isort: skip  after library, which chooses its Keras
-from library.audio.archives import Archive, write_archive, write_index
-from library.audio.ops import log_mel, random_windows, to_float
-from library.data.order import shuffle_and_repeat
-from library.data.recording import record_dataset, replay_dataset
-from library.data.tfrecord import Card
+from library.audio import Archive, log_mel, random_windows, to_float, write_archive, write_index
+from library.data import Card, record_dataset, replay_dataset, shuffle_and_repeat
 
 RATE, SECONDS, RECORDINGS, SHARDS, ROUNDS = 16000, 4, 1000, 4, 3
 WINDOWS, ELEMENTS = 10_000, 2000

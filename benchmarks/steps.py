@@ -46,7 +46,7 @@ class Clock:
     """Steps in a second, from the end of the warm-up."""
 
     def __init__(self) -> None:
-        from library.profile.profiling import Meter
+        from library.profile import Meter
 
         self.meter, self.step = Meter(1, seconds=SECONDS), 0
 
@@ -90,9 +90,8 @@ def _estimator(
 ) -> None:
     """Train as run.py does until it may not go on."""
     import tensorflow as tf
-    from library.train.hooks import CheckpointHook, GracefulStopHook, ProgressHook
-    from library.train.model_card import ModelCard
-    from library.util.progress import StatusLine
+    from library.train import CheckpointHook, GracefulStopHook, ModelCard, ProgressHook
+    from library.util import StatusLine
     from project.sessions import estimator_of
     from project.settings import Hyperparameters, Settings
 

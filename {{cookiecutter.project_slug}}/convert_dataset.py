@@ -21,17 +21,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from library.config.options import REQUIRED, option
-from library.config.parser import Parser
-from library.convert import conversion, duplicates
+from library.config import REQUIRED, Parser, option
+from library.convert import Task, conversion, duplicates, run_tasks, verify
 from library.convert import scan as layouts
-from library.convert.conversion import Task
-from library.convert.verification import verify
-from library.convert.workers import run_tasks
-from library.data.tfrecord import Card
-from library.util.errors import RunError, UserError, run
-from library.util.files import check_folder
-from library.util.progress import Progress
+from library.data import Card
+from library.util import Progress, RunError, UserError, check_folder, run
 from project.settings import modality as shards
 
 UNIT = shards.UNIT
@@ -307,7 +301,7 @@ def run_missing(function: Any, tasks: Sequence[Task], options: Options, unit: st
     if missing and len(missing) < len(tasks):
         print(f"going on: {len(tasks) - len(missing)} of {len(tasks)} parts are there already")
     if options.runner:
-        from library.convert.beam import run_with_beam
+        from library.convert import run_with_beam
 
         run_with_beam(function, missing, options.runner, options.beam_options or "")
         return

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from library.util.errors import UserError, run
+from library.util import UserError, run
 from project.settings import modality
 
 OUT = "out/demo"

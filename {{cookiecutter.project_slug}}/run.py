@@ -19,10 +19,9 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from library.config.parser import Parser, Resolved
-from library.distribute.local_cluster import run_on_this_machine
-from library.util.errors import run
-from library.util.log import chatter_held
+from library.config import Parser, Resolved
+from library.distribute import run_on_this_machine
+from library.util import chatter_held, run
 from project.settings import (
     LOGGING,
     OPTIMIZATION,

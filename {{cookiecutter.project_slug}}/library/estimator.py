@@ -22,7 +22,7 @@ import types
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from library.util.errors import UserError
+from library.util import UserError
 
 SUPPORTED = ((2, 15), (2, 21))
 _CLIENT, _INDEPENDENT = "standalone_client", "independent_worker"

@@ -9,9 +9,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from library.config.options import REQUIRED, Option, options_of, plain
-from library.config.parser import Parser
-from library.util.errors import UserError, run
+from library.config import REQUIRED, Option, Parser, options_of, plain
+from library.util import UserError, run
 
 HEAD = """# All settings
 

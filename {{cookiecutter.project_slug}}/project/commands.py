@@ -6,10 +6,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from library.report import reports
-from library.report.figures import picture_grid, png
-from library.report.tally import MISTAKES, TallyHook, caption_of
-from library.serve.predictions import (
+from library.report import MISTAKES, TallyHook, caption_of, picture_grid, png, reports
+from library.serve import (
     STANDARD,
     Inputs,
     WorstMistakes,
@@ -19,8 +17,7 @@ from library.serve.predictions import (
     writer_of,
 )
 from library.train import run_record
-from library.util.errors import UserError
-from library.util.files import check_folder, replacing
+from library.util import UserError, check_folder, replacing
 from project.input_fn import evaluation_input, prediction_input, standard
 from project.networks import pictures_of, prepared
 from project.sessions import card_of, estimator_of, told_in_a_line, trained_model

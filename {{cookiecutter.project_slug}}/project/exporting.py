@@ -11,11 +11,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from library.serve import serving
-from library.serve.serving import EXTRA, TFLITE, Agreement, Request
-from library.train.model_card import FILE as MODEL_FILE
-from library.util.errors import RunError
-from library.util.files import check_folder
+from library.serve import EXTRA, TFLITE, Agreement, Request, serving
+from library.train import FILE as MODEL_FILE
+from library.util import RunError, check_folder
 from project.input_fn import (
     blank,
     device_input,

@@ -10,14 +10,21 @@ from collections.abc import Iterable
 
 import tensorflow as tf
 
-from library.data.cache import cached
-from library.data.order import shuffle_and_repeat
-from library.data.pipeline import Pipeline
-from library.data.sources import Source, read_by_id, read_in_order, read_stream, read_strings
-from library.data.tfrecord import Card, Reader
+from library import images
+from library.data import (
+    Card,
+    Pipeline,
+    Reader,
+    Source,
+    cached,
+    read_by_id,
+    read_in_order,
+    read_stream,
+    read_strings,
+    shuffle_and_repeat,
+)
 from library.estimator import export as estimator_export
-from library.images import ops as images
-from library.images.files import blank_picture, standard_bytes
+from library.images import blank_picture, standard_bytes
 from project.settings import Hyperparameters, Settings
 
 

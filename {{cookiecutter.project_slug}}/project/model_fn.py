@@ -8,10 +8,9 @@ import tensorflow as tf
 from library.distribute import replicas
 from library.estimator import EstimatorSpec, ModeKeys
 from library.estimator import export as estimator_export
-from library.nn.optimization import Adam, EndHook, clip, in_parts, in_step, with_loss_scale
-from library.report.tally import tell
-from library.report.tensorboard import show_inputs
-from library.train.divergence import assert_finite
+from library.nn import Adam, EndHook, clip, in_parts, in_step, with_loss_scale
+from library.report import show_inputs, tell
+from library.train import assert_finite
 from project.networks import logits_of, pictures_of
 
 

@@ -6,11 +6,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from library.images.ops import normalize
-from library.nn import pretrained
-from library.nn.layers import batch_norm, conv, dense, dropout
-from library.nn.resnet import resnet_features
-from library.util.errors import UserError
+from library.images import normalize
+from library.nn import batch_norm, conv, dense, dropout, pretrained, resnet_features
+from library.util import UserError
 from project.settings import Hyperparameters, Settings
 
 

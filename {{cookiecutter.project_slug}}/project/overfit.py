@@ -8,8 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from library.train.model_card import ModelCard
-from library.util.errors import RunError, UserError
+from library.train import ModelCard
+from library.util import RunError, UserError
 from project.input_fn import overfit_input
 from project.sessions import estimator_of, told_in_a_line
 from project.settings import Hyperparameters, Settings

@@ -7,12 +7,9 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-from library.distribute.parallel import Parallel
-from library.train import run_record
-from library.train.exporter import global_step_of, read_best
-from library.train.model_card import ModelCard
-from library.util.errors import UserError
-from library.util.files import check_folder
+from library.distribute import Parallel
+from library.train import ModelCard, global_step_of, read_best, run_record
+from library.util import UserError, check_folder
 from project.settings import Hyperparameters, Settings
 
 

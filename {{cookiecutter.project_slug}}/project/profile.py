@@ -8,12 +8,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from library.config.options import URL
-from library.data.tfrecord import Card
-from library.profile import profiling
-from library.profile.profiling import Speed, Stored
-from library.train.model_card import ModelCard
-from library.util.errors import UserError
+from library.config import URL
+from library.data import Card
+from library.profile import Speed, Stored, profiling
+from library.train import ModelCard
+from library.util import UserError
 from project.input_fn import num_train_examples, train_input, train_pipeline
 from project.networks import prepared
 from project.sessions import estimator_of, told_in_a_line, training_data, without_missing_device

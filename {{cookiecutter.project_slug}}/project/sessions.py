@@ -9,17 +9,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from library.config.options import URL
-from library.data.tfrecord import Card, verify
-from library.distribute.cluster import Cluster
-from library.distribute.parallel import Parallel
+from library.config import URL
+from library.data import Card, verify
+from library.distribute import Cluster, Parallel
 from library.estimator import Estimator, RunConfig
-from library.train.divergence import read_divergence
-from library.train.exporter import find_checkpoint
-from library.train.model_card import ModelCard
-from library.train.warm_start import WarmStart
-from library.util.errors import RunError, UserError
-from library.util.log import move_log
+from library.train import ModelCard, WarmStart, find_checkpoint, read_divergence
+from library.util import RunError, UserError, move_log
 from project.model_fn import model_fn
 from project.settings import Hyperparameters, Settings
 

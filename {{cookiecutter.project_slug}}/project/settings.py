@@ -7,9 +7,9 @@ type, default and range stand here and nowhere else.
 import dataclasses
 from pathlib import Path
 
-from library.config.options import Location, option
-from library.images import records as modality  # noqa: F401  what this project learns from
-from library.util.errors import UserError
+from library import images as modality  # noqa: F401  what this project learns from
+from library.config import Location, option
+from library.util import UserError
 
 DATA, FILES, TRAINING, SPEED, LOGGING = "data", "files", "training", "speed", "logging"
 NETWORK, OPTIMIZATION, AUGMENTATION = "network", "optimization", "augmentation"

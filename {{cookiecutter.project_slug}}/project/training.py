@@ -9,38 +9,31 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from library.distribute.cluster import Cluster
-from library.distribute.parallel import Parallel
+from library.distribute import Cluster, Parallel
 from library.estimator import EvalSpec, ModeKeys, TrainSpec, train_and_evaluate
-from library.report.tensorboard import EvaluationPicturesHook, PicturesHook, add_table
-from library.train import run_record
-from library.train.evaluation_table import EvaluationTable
-from library.train.exporter import (
+from library.report import EvaluationPicturesHook, PicturesHook, add_table
+from library.train import FILE as MODEL_FILE
+from library.train import (
     BestCheckpointExporter,
-    find_checkpoint,
-    global_step_of,
-    read_best,
-)
-from library.train.hooks import (
     CheckpointHook,
     EarlyStopHook,
+    EvaluationTable,
     GracefulStopHook,
+    ModelCard,
     ProgressHook,
-    XlaHook,
-)
-from library.train.model_card import FILE as MODEL_FILE
-from library.train.model_card import ModelCard
-from library.train.tasks import (
+    WarmStart,
     WatchHook,
+    XlaHook,
     end_unless_there,
     evaluate_checkpoint,
     evaluate_checkpoints,
+    find_checkpoint,
+    global_step_of,
+    read_best,
+    run_record,
     serve,
 )
-from library.train.warm_start import WarmStart
-from library.util.errors import RunError
-from library.util.files import remove_leftovers, replacing
-from library.util.progress import StatusLine
+from library.util import RunError, StatusLine, remove_leftovers, replacing
 from project.input_fn import (
     evaluation_input,
     keys_of_batch,

@@ -19,21 +19,23 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from library.audio import archives
-from library.audio.archives import Archive, write_archive, write_index
-from library.audio.files import read_sound, standard_waveform, wav_bytes
-from library.audio.ops import (
+from library.audio import (
+    Archive,
+    archives,
     covering_windows,
     dataset_from_dir,
     dataset_signal_slice_windows,
     log_mel,
     random_windows,
+    read_sound,
+    standard_waveform,
     to_float,
+    wav_bytes,
+    write_archive,
+    write_index,
 )
-from library.data import tfrecord
-from library.data.recording import record_dataset, replay_dataset
-from library.data.tfrecord import Card, DamagedRecordError
-from library.util.errors import BadFileError, UserError
+from library.data import Card, DamagedRecordError, record_dataset, replay_dataset, tfrecord
+from library.util import BadFileError, UserError
 
 RATE = 16000
 NOISE = np.random.default_rng(0).integers(-(2**31), 2**31, [4001, 6]).astype(np.int32)

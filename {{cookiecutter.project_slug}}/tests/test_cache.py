@@ -12,12 +12,10 @@ import tensorflow as tf
 from conftest import damaged
 from PIL import Image
 
-from library.data import cache
-from library.data.tfrecord import Card, Reader, write_index, write_shard
-from library.images import ops as images
-from library.images.example import to_example
-from library.images.files import Jpeg
-from library.util.errors import UserError
+from library import images
+from library.data import Card, Reader, cache, write_index, write_shard
+from library.images import Jpeg, to_example
+from library.util import UserError
 from project.input_fn import train_input, train_source
 from project.settings import Hyperparameters, Settings
 from project.training import train
@@ -111,7 +109,7 @@ def test_another_data_set_of_that_name_is_another_cache(settings, data, tmp_path
     ("kind", "where"),
     [
         ("memory", "library.data.cache.free_memory"),
-        ("file", "library.data.cache.shutil.disk_usage"),
+        ("file", "shutil.disk_usage"),
     ],
 )
 def test_a_cache_without_room_is_refused_with_the_numbers(settings, kind, where, monkeypatch):

@@ -18,12 +18,16 @@ import tensorflow as tf
 from conftest import ROOT, run_program, small_model
 from test_estimator import linear_input, linear_model
 
-from library.distribute.cluster import Cluster, wait_until_gone, wait_until_there
+from library.distribute import Cluster, wait_until_gone, wait_until_there
 from library.estimator import Estimator, EvalSpec, RunConfig
-from library.train.exporter import BestCheckpointExporter, global_step_of, read_best
-from library.train.hooks import EarlyStopHook
-from library.train.tasks import evaluate_checkpoints
-from library.util.errors import RunError, UserError
+from library.train import (
+    BestCheckpointExporter,
+    EarlyStopHook,
+    evaluate_checkpoints,
+    global_step_of,
+    read_best,
+)
+from library.util import RunError, UserError
 
 CLUSTER = {"chief": ["a:1"], "worker": ["b:1", "b:2"], "ps": ["c:1"]}
 

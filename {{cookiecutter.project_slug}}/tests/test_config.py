@@ -9,9 +9,8 @@ import pytest
 import yaml
 from conftest import ROOT
 
-from library.config.options import REQUIRED, Location, option
-from library.config.parser import Parser, load
-from library.util.errors import UserError
+from library.config import REQUIRED, Location, Parser, load, option
+from library.util import UserError
 from project.settings import Hyperparameters, Settings
 
 

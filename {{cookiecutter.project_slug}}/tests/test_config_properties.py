@@ -16,10 +16,9 @@ from conftest import ROOT
 from test_config import SEED_PROJECT
 
 import run
-from library.config.options import PATHS, Option, options_of, plain
-from library.config.parser import Parser, Resolved
-from library.util.errors import UserError
-from library.util.errors import run as exit_of
+from library.config import PATHS, Option, Parser, Resolved, options_of, plain
+from library.util import UserError
+from library.util import run as exit_of
 from project.settings import Hyperparameters, Settings
 
 pytestmark = pytest.mark.slow

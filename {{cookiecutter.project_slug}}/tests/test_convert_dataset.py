@@ -20,8 +20,8 @@ from conftest import ROOT, convert, run_program
 from PIL import Image
 
 import convert_dataset
-from library.data.tfrecord import Card, Reader
-from library.images.records import ShardOptions
+from library.data import Card, Reader
+from library.images import ShardOptions
 
 
 def examples(path) -> list[tf.train.Example]:
@@ -466,7 +466,7 @@ def test_faults_are_named_and_counted(data, tmp_path, change, message):
 
 
 def test_a_picture_that_is_broken_in_a_good_record_is_found(data, tmp_path):
-    from library.data.tfrecord import write_index, write_shard
+    from library.data import write_index, write_shard
 
     shutil.copytree(data, tmp_path / "data")
     card = Card.load(data / "test.json")
@@ -486,7 +486,7 @@ def test_a_picture_that_is_broken_in_a_good_record_is_found(data, tmp_path):
 
 def test_a_file_that_changes_while_it_is_read_is_rejected(tmp_path, monkeypatch):
     from library.convert import conversion
-    from library.util.errors import BadFileError
+    from library.util import BadFileError
 
     file = tmp_path / "growing"
     file.write_bytes(bytes(1000))

@@ -13,8 +13,7 @@ import pytest
 import yaml
 from conftest import ROOT, run_program
 
-from library.distribute import cluster, local_cluster
-from library.distribute.cluster import Cluster
+from library.distribute import Cluster, cluster, local_cluster
 
 DOCS = ROOT / "docs"
 PAGE = (DOCS / "cluster.md").read_text(encoding="utf-8")

@@ -13,11 +13,10 @@ from typing import Any
 import pytest
 from conftest import ROOT, convert, copy_project, run_program
 
-from library.config.options import options_of
-from library.config.parser import load
+from library.config import load, options_of
 from library.profile import profiling
 from library.settings_page import page_of
-from library.util.errors import UserError
+from library.util import UserError
 from project.settings import Hyperparameters, Settings
 
 DOCS = ROOT / "docs"

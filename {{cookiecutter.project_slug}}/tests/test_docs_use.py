@@ -29,23 +29,24 @@ from test_tasks import apply
 import convert_dataset
 import run as program
 from library import estimator
-from library.config.options import options_of
-from library.convert.duplicates import Used, write_checksums
-from library.convert.scan import Found, Layout, folder_per_class
-from library.data.tfrecord import Card, Shard, verify
-from library.distribute.cluster import Cluster, wait_until_there
-from library.distribute.parallel import Parallel
+from library.config import options_of
+from library.convert import Found, Layout, Used, folder_per_class, write_checksums
+from library.data import Card, Shard, verify
+from library.distribute import Cluster, Parallel, wait_until_there
 from library.profile import profiling
 from library.report import reports
-from library.serve.predictions import find_files
-from library.train import exporter, hooks, model_card
-from library.train.evaluation_table import EvaluationTable
-from library.train.exporter import BestCheckpointExporter
-from library.train.hooks import EarlyStopHook, ProgressHook
-from library.train.model_card import ModelCard
-from library.util import log
-from library.util.errors import run
-from library.util.progress import StatusLine
+from library.serve import find_files
+from library.train import (
+    BestCheckpointExporter,
+    EarlyStopHook,
+    EvaluationTable,
+    ModelCard,
+    ProgressHook,
+    exporter,
+    hooks,
+    model_card,
+)
+from library.util import StatusLine, log, run
 from project import commands, overfit, training
 from project.plan import Plan, description, plan_of
 from project.sessions import (

@@ -7,7 +7,8 @@ import pytest
 from PIL import Image
 from test_kinds import REJECTED
 
-from library.convert.duplicates import (
+from library.convert import (
+    Found,
     Used,
     exact_duplicates,
     near_duplicates,
@@ -16,9 +17,8 @@ from library.convert.duplicates import (
     split_by_content,
     write_checksums,
 )
-from library.convert.scan import Found
-from library.images.records import thumbnail
-from library.util.errors import BadFileError
+from library.images import thumbnail
+from library.util import BadFileError
 
 
 def photo(seed: int, size: tuple[int, int] = (240, 180)) -> Image.Image:

@@ -8,13 +8,8 @@ import os
 import pytest
 import tensorflow as tf
 
-from library.train.exporter import (
-    BestCheckpointExporter,
-    find_checkpoint,
-    global_step_of,
-    read_best,
-)
-from library.util.errors import UserError
+from library.train import BestCheckpointExporter, find_checkpoint, global_step_of, read_best
+from library.util import UserError
 
 
 @pytest.fixture

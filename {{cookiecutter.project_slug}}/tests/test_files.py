@@ -2,7 +2,7 @@
 
 import contextlib
 
-from library.util.files import replacing
+from library.util import replacing
 
 
 def test_a_file_appears_when_it_is_whole(tmp_path):

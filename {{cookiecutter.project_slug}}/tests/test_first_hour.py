@@ -19,16 +19,9 @@ import tensorflow as tf
 from conftest import ROOT, copy_project, run_program, small_model
 from PIL import Image
 
-from library.report.tensorboard import kernel_mosaic
-from library.serve.predictions import (
-    FILES_A_TASK,
-    TASKS_AHEAD,
-    Inputs,
-    find_files,
-    rows_of,
-    writer_of,
-)
-from library.util.errors import UserError
+from library.report import kernel_mosaic
+from library.serve import FILES_A_TASK, TASKS_AHEAD, Inputs, find_files, rows_of, writer_of
+from library.util import UserError
 
 SHORT = [*small_model(), "--train_epochs", "6", "--epochs_between_evals", "2"]
 SHORT += ["--train_batch_size", "16", "--log_steps", "1", "--save_summary_steps", "1"]
@@ -132,7 +125,7 @@ def test_what_tensorflow_says_is_in_the_log(shown, project):
 
 def test_a_log_has_lines_and_a_terminal_may_have_them(project):
     program = """if True:
-        from library.util.progress import StatusLine
+        from library.util import StatusLine
         with StatusLine(live=%s) as line:
             line.update("step 1 of 2")
             line.print("a row")

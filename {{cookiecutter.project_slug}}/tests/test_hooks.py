@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 
 from library.estimator import Estimator, EstimatorSpec, RunConfig
-from library.train.hooks import CheckpointHook, ProgressHook
-from library.util.progress import StatusLine
+from library.train import CheckpointHook, ProgressHook
+from library.util import StatusLine
 
 
 @pytest.mark.parametrize("late", [0, 1], ids=["stale", "late"])

@@ -8,15 +8,15 @@ import tensorflow as tf
 from made_pictures import PICTURE, encoded
 from PIL import Image
 
-from library.images.example import to_example
-from library.images.files import standard_jpeg
-from library.images.ops import (
+from library.images import (
     central_crop,
     decode_window,
     normalize,
     parse_example,
     random_window,
     resize,
+    standard_jpeg,
+    to_example,
 )
 
 

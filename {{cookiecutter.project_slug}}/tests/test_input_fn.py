@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from library.data.tfrecord import Card
-from library.images.ops import central_square, parse_example
+from library.data import Card
+from library.images import central_square, parse_example
 from project.input_fn import (
     evaluation_input,
     keys_of_batch,

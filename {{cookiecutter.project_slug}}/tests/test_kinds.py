@@ -12,10 +12,9 @@ import tensorflow as tf
 from made_pictures import decoded, encoded
 from PIL import Image, ImageCms, ImageOps
 
+from library.images import decode_window, standard_bytes, standard_jpeg
 from library.images import files as pictures
-from library.images.files import standard_bytes, standard_jpeg
-from library.images.ops import decode_window
-from library.util.errors import BadFileError
+from library.util import BadFileError
 
 Y, X = np.mgrid[0:60, 0:80]
 RGB = Image.fromarray(np.stack([X * 3, Y * 4, 255 - X - Y], -1).astype(np.uint8))

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from library.convert.scan import UNLABELED, files_with_csv, files_without_labels, folder_per_class
-from library.util.errors import UserError
+from library.convert import UNLABELED, files_with_csv, files_without_labels, folder_per_class
+from library.util import UserError
 
 
 @pytest.fixture

@@ -8,8 +8,7 @@ import pytest
 import tensorflow as tf
 
 from library.estimator import Estimator, ModeKeys, RunConfig
-from library.train.divergence import read_divergence
-from library.train.exporter import global_step_of
+from library.train import global_step_of, read_divergence
 from project.model_fn import learning_rate, model_fn
 from project.settings import Hyperparameters
 

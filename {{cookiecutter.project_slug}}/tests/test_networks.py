@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from library.nn.layers import batch_norm, conv, dense, dropout
-from library.nn.resnet import resnet_features
+from library.nn import batch_norm, conv, dense, dropout, resnet_features
 from project.networks import NETWORKS, logits_of
 from project.settings import Hyperparameters
 

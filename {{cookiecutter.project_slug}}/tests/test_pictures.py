@@ -7,9 +7,9 @@ import pytest
 from made_pictures import PICTURE, decoded, encoded
 from PIL import Image, ImageOps
 
-from library.convert.scan import files_below
-from library.images.files import standard_bytes, standard_jpeg
-from library.util.errors import BadFileError
+from library.convert import files_below
+from library.images import standard_bytes, standard_jpeg
+from library.util import BadFileError
 
 
 def jpeg_of(data: bytes, max_edge: int = 384):

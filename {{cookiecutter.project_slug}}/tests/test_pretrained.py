@@ -12,7 +12,7 @@ from conftest import run_program
 
 from library.estimator import Estimator, RunConfig
 from library.nn import pretrained
-from library.util.errors import UserError
+from library.util import UserError
 from project.model_fn import model_fn
 from project.networks import prepared
 from project.settings import Hyperparameters, Settings

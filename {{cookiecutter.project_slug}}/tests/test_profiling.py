@@ -8,10 +8,10 @@ import pytest
 import tensorflow as tf
 from conftest import damaged, run_program
 
-from library.data.tfrecord import Reader
-from library.images import ops as images
+from library import images
+from library.data import Reader
 from library.profile import profiling
-from library.util.errors import UserError
+from library.util import UserError
 from project import networks, profile
 from project.input_fn import train_pipeline
 from project.settings import Hyperparameters, Settings

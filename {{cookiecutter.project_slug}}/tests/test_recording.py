@@ -17,8 +17,8 @@ import pytest
 import tensorflow as tf
 from conftest import ROOT
 
-from library.data.recording import record_dataset, replay_dataset
-from library.util.errors import UserError
+from library.data import record_dataset, replay_dataset
+from library.util import UserError
 
 DTYPES = [tf.bool, tf.string, tf.bfloat16, tf.float16, tf.float32, tf.float64, tf.complex64]
 DTYPES += [tf.complex128, tf.int8, tf.int16, tf.int32, tf.int64, tf.uint8, tf.uint16, tf.uint32]
@@ -245,7 +245,7 @@ def test_a_replay_in_order_starts_anywhere(tmp_path):
 RECORDS = """
 import sys, time
 import tensorflow as tf
-from library.data.recording import record_dataset
+from library.data import record_dataset
 
 def slow(number):
     time.sleep(0.005)

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from library.report import figures, reports
-from library.report.tally import BINS, MISTAKES, Mistake, Tally
+from library.report import BINS, MISTAKES, Mistake, Tally, figures, reports
 
 ODD_NAMES = ["cat", "a_$x_{1$ <b>&amp;</b>", "图像 \U0001f389 \udcff\n", "%s $title", "n" * 300]
 RUNS = {"train": ([1, 2], [2.0, 1.0]), "validation": ([2], [1.5])}

@@ -20,8 +20,8 @@ import tensorflow as tf
 import yaml
 from conftest import ROOT, convert, copy_project, run_program
 
-from library.train.exporter import global_step_of
-from library.util.errors import UserError
+from library.train import global_step_of
+from library.util import UserError
 from project import commands, training
 from project.settings import Hyperparameters, Settings
 

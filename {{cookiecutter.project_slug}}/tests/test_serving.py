@@ -16,7 +16,7 @@ import tensorflow as tf
 from conftest import ROOT, copy_project, run_program, small_model
 
 from library.serve import serving
-from library.util.errors import RunError
+from library.util import RunError
 from project import exporting, model_fn
 from project.settings import Hyperparameters, Settings
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from library.data.order import POSITIONS_PER_CALL, random_shard, shuffle_and_repeat
+from library.data import POSITIONS_PER_CALL, random_shard, shuffle_and_repeat
 
 
 def ids(*args, **kwargs) -> np.ndarray:

@@ -7,25 +7,23 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from library.data.order import shuffle_and_repeat
-from library.data.sources import (
+from library.data import (
+    Card,
+    DamagedRecordError,
     Hdf5Rows,
+    Reader,
     list_files,
     read_by_id,
     read_files,
     read_generator,
     read_in_order,
     read_stream,
-)
-from library.data.tfrecord import (
-    Card,
-    DamagedRecordError,
-    Reader,
+    shuffle_and_repeat,
     verify,
     write_index,
     write_shard,
 )
-from library.util.errors import UserError
+from library.util import UserError
 
 COUNT = 40
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from library.data.tfrecord import (
+from library.data import (
     INDEX,
     Card,
     DamagedRecordError,
@@ -20,7 +20,7 @@ from library.data.tfrecord import (
     write_index,
     write_shard,
 )
-from library.util.errors import UserError
+from library.util import UserError
 
 RECORDS = [[b"", b"a" * 1000, b"b"], [b"c", b"d"]]
 

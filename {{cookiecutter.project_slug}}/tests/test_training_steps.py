@@ -12,8 +12,8 @@ import pytest
 import tensorflow as tf
 from training_steps import train
 
-from library.nn.optimization import with_loss_scale
-from library.train.divergence import assert_finite, read_divergence
+from library.nn import with_loss_scale
+from library.train import assert_finite, read_divergence
 
 PROGRAM = Path(__file__).parent / "training_steps.py"
 

@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 from conftest import run_program, small_model
 
-from library.train.warm_start import WarmStart
-from library.util.errors import UserError
+from library.train import WarmStart
+from library.util import UserError
 
 STATISTICS = ("mean", "variance")
 

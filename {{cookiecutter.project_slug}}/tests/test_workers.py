@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from library.convert import workers
-from library.convert.workers import run_tasks
+from library.convert import run_tasks, workers
 
 
 def write_items(task, bad, tell):

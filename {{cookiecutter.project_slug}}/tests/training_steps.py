@@ -17,8 +17,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 # ruff: noqa: E402, I001  `library` chooses Keras 2 before TensorFlow is imported
 from library.estimator import Estimator, RunConfig
-from library.distribute.cluster import Cluster
-from library.distribute.parallel import Parallel
+from library.distribute import Cluster
+from library.distribute import Parallel
 
 import tensorflow as tf
 

@@ -9,15 +9,17 @@ from collections.abc import Iterable
 import numpy as np
 import tensorflow as tf
 
-from library.audio.archives import Archive
-from library.audio.files import standard_waveform, wav_bytes
-from library.audio.ops import covering_windows, random_windows, to_float
-from library.data.order import shuffle_and_repeat
-from library.data.pipeline import Pipeline
-from library.data.sources import read_strings
-from library.data.tfrecord import Card
+from library.audio import (
+    Archive,
+    covering_windows,
+    random_windows,
+    standard_waveform,
+    to_float,
+    wav_bytes,
+)
+from library.data import Card, Pipeline, read_strings, shuffle_and_repeat
 from library.estimator import export as estimator_export
-from library.util.errors import UserError
+from library.util import UserError
 from project.settings import Hyperparameters, Settings
 
 

@@ -5,9 +5,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from library.audio.ops import log_mel
-from library.nn.layers import batch_norm, conv, dense, dropout
-from library.nn.resnet import resnet_features
+from library.audio import log_mel
+from library.nn import batch_norm, conv, dense, dropout, resnet_features
 from project.settings import Hyperparameters, Settings
 
 

@@ -20,11 +20,9 @@ import soundfile
 import tensorflow as tf
 from conftest import ROOT, convert, run_program
 
-from library.audio.archives import Archive
-from library.audio.files import standard_waveform
-from library.convert.duplicates import near_duplicates
-from library.data.tfrecord import Card
-from library.audio.records import thumbnail
+from library.audio import Archive, standard_waveform, thumbnail
+from library.convert import near_duplicates
+from library.data import Card
 
 CLASSES = ["falling", "pulses", "rising", "siren", "steps", "tone"]
 

@@ -10,10 +10,8 @@ import soundfile
 import tensorflow as tf
 from conftest import convert
 
-from library.audio.archives import Archive
-from library.audio.files import wav_bytes
-from library.audio.ops import to_float
-from library.util.errors import UserError
+from library.audio import Archive, to_float, wav_bytes
+from library.util import UserError
 from project.input_fn import (
     evaluation_input,
     keys_of_batch,

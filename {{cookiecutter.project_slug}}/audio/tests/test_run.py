@@ -17,11 +17,9 @@ import soundfile
 import tensorflow as tf
 from conftest import ROOT, convert, copy_project, run_program, small_model
 
-from library.audio.files import standard_waveform
-from library.audio.ops import covering_windows
-from library.data import tfrecord
-from library.data.tfrecord import Card
-from library.train.exporter import global_step_of
+from library.audio import covering_windows, standard_waveform
+from library.data import Card, tfrecord
+from library.train import global_step_of
 from project import profile
 from project.settings import Hyperparameters, Settings
 

@@ -19,10 +19,9 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from library.config.options import URL
-from library.data.tfrecord import Card, DamagedRecordError, Shard
-from library.util.errors import UserError
-from library.util.files import replacing
+from library.config import URL
+from library.data import Card, DamagedRecordError, Shard
+from library.util import UserError, replacing
 
 INDEX = np.dtype([("shard", "<u4"), ("label", "<i4"), ("length", "<i8")])
 OPEN_FILES, OPEN_RECORDINGS = 32, 1024

@@ -7,7 +7,7 @@ import numpy as np
 import soundfile
 import soxr
 
-from library.util.errors import BadFileError
+from library.util import BadFileError
 
 MAX_SAMPLES = 2**29
 """Of a recording, all channels together: a small file can claim more than any memory has."""

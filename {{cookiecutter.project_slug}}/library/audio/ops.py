@@ -11,8 +11,8 @@ import tensorflow as tf
 
 from library.audio.archives import Archive
 from library.audio.files import read_sound
-from library.convert.scan import folder_per_class
-from library.util.errors import BadFileError, UserError
+from library.convert import folder_per_class
+from library.util import BadFileError, UserError
 
 WINDOWS_PER_CALL = 64
 """One call of Python for so many windows."""

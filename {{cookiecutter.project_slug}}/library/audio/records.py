@@ -12,11 +12,9 @@ import numpy as np
 
 from library.audio import archives, sample_data  # noqa: F401
 from library.audio.files import read_sound, standard_waveform
-from library.config.options import option
-from library.convert.conversion import Task, write_report
-from library.convert.duplicates import EDGE
-from library.convert.workers import Tell
-from library.data.tfrecord import DamagedRecordError, Shard
+from library.config import option
+from library.convert import EDGE, Task, Tell, write_report
+from library.data import DamagedRecordError, Shard
 
 UNIT = "recordings"
 SUFFIX = ".h5"

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
-from library.config.parser import Parser
-from library.util.errors import UserError, run
+from library.config import Parser
+from library.util import UserError, run
 
 SAMPLE_RATE = 16000  # samples per second
 MIN_SECS, MAX_SECS = 0.5, 1.2

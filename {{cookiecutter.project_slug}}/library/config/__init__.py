@@ -1,0 +1,21 @@
+"""YAML sets and the command line as frozen dataclasses, or all mistakes at once."""
+
+from typing import TYPE_CHECKING
+
+from library.util import lazy
+
+if TYPE_CHECKING:
+    from library.config.options import (
+        PATHS,
+        REQUIRED,
+        URL,
+        Location,
+        Option,
+        option,
+        options_of,
+        plain,
+        word_of,
+    )
+    from library.config.parser import Parser, Resolved, load
+
+__getattr__ = lazy(__name__, __file__)

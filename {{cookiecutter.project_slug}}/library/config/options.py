@@ -1,15 +1,16 @@
 """A dataclass field as an option: its default, its help, and which values it takes."""
 
 import dataclasses
-import difflib
 import math
 import os
 import re
 import types
 import typing
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from library.util import did_you_mean
 
 REQUIRED = dataclasses.MISSING
 BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
@@ -60,17 +61,6 @@ def option(
     allowed = {"choices": choices, "minimum": minimum, "maximum": maximum, "above": above}
     words = {"help": help, "group": group, "shaping": shaping}
     return dataclasses.field(default=default, metadata=words | allowed)
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """A question to end an error line with, or nothing where no known word is near."""
-    known = list(known)
-    near = (
-        difflib.get_close_matches(word, known, n=1, cutoff=0.85)
-        or [name for name in known if word and name.startswith(word)]
-        or difflib.get_close_matches(word, known, n=1)
-    )
-    return f" (did you mean {' or '.join(near)}?)" if near else ""
 
 
 class Option:

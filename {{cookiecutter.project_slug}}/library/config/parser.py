@@ -26,9 +26,9 @@ from typing import Any, NoReturn
 
 import yaml
 
-from library.config.options import REQUIRED, did_you_mean, options_of, plain
+from library.config.options import REQUIRED, options_of, plain
 from library.config.sets import SetsFile, Yaml12, text_of
-from library.util.errors import UserError
+from library.util import UserError, did_you_mean
 
 
 def load(path: str | Path, config_set: str) -> dict[str, Any]:

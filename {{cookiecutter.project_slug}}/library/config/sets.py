@@ -7,8 +7,8 @@ from typing import Any
 
 import yaml
 
-from library.config.options import INTEGER, NUMBER, did_you_mean
-from library.util.errors import UserError
+from library.config.options import INTEGER, NUMBER
+from library.util import UserError, did_you_mean
 
 
 class Yaml12(yaml.SafeLoader):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from library.convert.conversion import Task
-from library.util.errors import UserError
+from library.util import UserError
 
 
 def run_with_beam(

@@ -19,9 +19,8 @@ from typing import Any
 from library.convert.duplicates import sha256_of
 from library.convert.scan import Found
 from library.convert.workers import Tell
-from library.data.tfrecord import Card, Shard
-from library.util.errors import BadFileError, UserError
-from library.util.files import remove_leftovers, replacing
+from library.data import Card, Shard
+from library.util import BadFileError, UserError, remove_leftovers, replacing
 
 FILES_PER_SCAN = 500
 MAX_BYTES = 2**30

@@ -8,8 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from library.convert.scan import Found
-from library.util.errors import UserError
-from library.util.files import replacing
+from library.util import UserError, replacing
 
 EDGE = 16
 """A thumbnail has EDGE x EDGE bytes; that of a picture is its gray, averaged."""

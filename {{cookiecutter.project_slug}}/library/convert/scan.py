@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from library.config.options import did_you_mean
-from library.util.errors import UserError
+from library.util import UserError, did_you_mean
 
 JUNK = ("Thumbs.db", "desktop.ini", "__MACOSX")
 UNLABELED = -1

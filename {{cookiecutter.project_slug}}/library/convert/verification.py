@@ -8,9 +8,8 @@ from pathlib import Path
 from library.convert.conversion import Task, read_report
 from library.convert.scan import Found
 from library.convert.workers import run_tasks
-from library.data.tfrecord import Card
-from library.util.errors import UserError
-from library.util.progress import Progress
+from library.data import Card
+from library.util import Progress, UserError
 
 
 def verify(path: Path, verify_shard: Callable, num_workers: int) -> str:

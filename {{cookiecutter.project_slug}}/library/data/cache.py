@@ -18,8 +18,7 @@ import tensorflow as tf
 
 from library.data.sources import read_in_order
 from library.data.tfrecord import Card, Reader, write_index, write_shard
-from library.util.errors import UserError
-from library.util.files import check_folder
+from library.util import UserError, check_folder
 
 SAMPLE = 100
 """Examples whose size stands for that of all."""

@@ -26,13 +26,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from library.config.options import URL
+from library.config import URL
 from library.data.order import shuffle_and_repeat
 from library.data.sources import read_by_id
 from library.data.tfrecord import Records, expect_sizes, frame, index_of
-from library.util.errors import UserError
-from library.util.files import check_folder, replacing
-from library.util.progress import Progress
+from library.util import Progress, UserError, check_folder, replacing
 
 FORMAT_VERSION = 1
 CARD = "recording.json"

@@ -22,7 +22,7 @@ import tensorflow as tf
 
 from library.data.order import shuffle_and_repeat
 from library.data.tfrecord import Card
-from library.util.errors import UserError
+from library.util import UserError
 
 IDS_PER_CALL = 64
 """One call of Python for so many examples: one for each costs a fifth of the speed."""

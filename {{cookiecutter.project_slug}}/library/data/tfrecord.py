@@ -23,9 +23,8 @@ from typing import Any
 import google_crc32c
 import numpy as np
 
-from library.config.options import URL
-from library.util.errors import UserError
-from library.util.files import replacing
+from library.config import URL
+from library.util import UserError, replacing
 
 FORMAT_VERSION = 1
 INDEX = np.dtype([("shard", "<u4"), ("length", "<u4"), ("offset", "<u8")])

@@ -1,0 +1,12 @@
+"""TF_CONFIG, devices, roles of a cluster, a cluster on this machine."""
+
+from typing import TYPE_CHECKING
+
+from library.util import lazy
+
+if TYPE_CHECKING:
+    from library.distribute.cluster import COMING_SECS, Cluster, wait_until_gone, wait_until_there
+    from library.distribute.local_cluster import run_on_this_machine
+    from library.distribute.parallel import Parallel
+
+__getattr__ = lazy(__name__, __file__)

@@ -16,8 +16,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from library.config.options import did_you_mean
-from library.util.errors import RunError, UserError
+from library.util import RunError, UserError, did_you_mean
 
 JOBS = ("chief", "worker", "ps", "evaluator")
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from library.util.errors import RunError, UserError
+from library.util import RunError, UserError
 
 MISTAKEN, INTERRUPTED = 2, 130
 """Exit statuses, of a mistake of the user, and after ctrl-C or --max_time."""

@@ -7,7 +7,7 @@ import warnings
 import tensorflow as tf
 
 from library.distribute.cluster import Cluster
-from library.util.errors import UserError
+from library.util import UserError
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any
 import simplejpeg
 from PIL import ExifTags, Image, ImageCms, ImageOps
 
-from library.util.errors import BadFileError
+from library.util import BadFileError
 
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP")
 """What is taken, told by the content and not by the name."""

@@ -15,12 +15,9 @@ from typing import BinaryIO
 from google.protobuf.message import DecodeError
 from PIL import Image
 
-from library.config.options import option
-from library.convert.conversion import Task, write_report
-from library.convert.duplicates import EDGE
-from library.convert.workers import Tell
-from library.data import tfrecord
-from library.data.tfrecord import FOOTER, HEADER, Shard, length_in, masked_crc
+from library.config import option
+from library.convert import EDGE, Task, Tell, write_report
+from library.data import FOOTER, HEADER, Shard, length_in, masked_crc, tfrecord
 from library.images import sample_data  # noqa: F401
 from library.images.example import Example, to_example
 from library.images.files import Jpeg, opened, standard_jpeg

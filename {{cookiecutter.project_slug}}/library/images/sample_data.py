@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw
 
-from library.config.parser import Parser
-from library.util.errors import UserError, run
+from library.config import Parser
+from library.util import UserError, run
 
 SIZE = 64  # pixels
 EVERY_NTH_IS_PNG = 5

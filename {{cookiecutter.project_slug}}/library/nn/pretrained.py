@@ -16,9 +16,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from library.config.options import URL
+from library.config import URL
 from library.nn.optimization import set_rate_factor
-from library.util.errors import UserError
+from library.util import UserError
 
 RANGES = {"0..1": (0.0, 1.0), "-1..1": (-1.0, 1.0), "0..255": (0.0, 255.0)}
 """Of the pixels that modules take; Hub's own take the first."""

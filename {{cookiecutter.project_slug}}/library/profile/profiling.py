@@ -14,7 +14,7 @@ import numpy as np
 import psutil
 import tensorflow as tf
 
-from library.data.pipeline import Pipeline
+from library.data import Pipeline
 
 WARM_UP = 5
 """Batches or steps that are not timed: the first ones allocate memory and fill buffers."""

@@ -15,10 +15,10 @@ import numpy as np
 import tensorflow as tf
 from PIL import Image
 
-from library.config.options import word_of
+from library.config import word_of
 from library.report import figures
 from library.report.tally import Mistake, Tally
-from library.util.files import replacing
+from library.util import replacing
 
 PAGE = "report.html"
 TABLE = "per_class.csv"

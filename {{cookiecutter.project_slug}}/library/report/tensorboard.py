@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 from PIL import Image
 
-from library.config.options import word_of
+from library.config import word_of
 from library.report.figures import confusion_matrix, picture_grid, png
 from library.report.tally import TallyHook
 

@@ -16,9 +16,8 @@ from typing import IO, Any
 
 import numpy as np
 
-from library.convert.scan import files_below
-from library.util.errors import BadFileError, UserError
-from library.util.files import replacing
+from library.convert import files_below
+from library.util import BadFileError, UserError, replacing
 
 STANDARD = "-"
 """Standard input, or output."""

@@ -1,0 +1,33 @@
+"""A run: plan, hooks, evaluation, best checkpoint, record of the run."""
+
+from typing import TYPE_CHECKING
+
+from library.util import lazy
+
+if TYPE_CHECKING:
+    from library.train.divergence import assert_finite, read_divergence
+    from library.train.evaluation_table import EvaluationTable
+    from library.train.exporter import (
+        BestCheckpointExporter,
+        find_checkpoint,
+        global_step_of,
+        read_best,
+    )
+    from library.train.hooks import (
+        CheckpointHook,
+        EarlyStopHook,
+        GracefulStopHook,
+        ProgressHook,
+        XlaHook,
+    )
+    from library.train.model_card import FILE, ModelCard
+    from library.train.tasks import (
+        WatchHook,
+        end_unless_there,
+        evaluate_checkpoint,
+        evaluate_checkpoints,
+        serve,
+    )
+    from library.train.warm_start import WarmStart
+
+__getattr__ = lazy(__name__, __file__)

@@ -5,7 +5,7 @@ from typing import Any
 
 from library.estimator import Exporter
 from library.train.exporter import BestCheckpointExporter
-from library.util.progress import StatusLine
+from library.util import StatusLine
 
 WIDTH = 80
 """Of the table: metrics that do not fit are in TensorBoard."""

@@ -12,8 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from library.estimator import Exporter
-from library.util.errors import UserError
-from library.util.files import replacing
+from library.util import UserError, replacing
 
 BEST_FILE, PATIENCE_FILE = "best.json", "patience.json"
 

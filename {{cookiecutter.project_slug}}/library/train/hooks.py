@@ -11,9 +11,9 @@ from typing import Any, Protocol, TypeAlias
 
 import tensorflow as tf
 
-from library.report.tensorboard import add_scalars
+from library.report import add_scalars
 from library.train.exporter import BestCheckpointExporter
-from library.util.progress import StatusLine
+from library.util import StatusLine
 
 WARM_UP = 5
 """Steps that are not timed: the first ones allocate memory and fill the input's buffers."""

@@ -5,9 +5,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from library.config.options import URL, Location
-from library.util.errors import UserError
-from library.util.files import replacing
+from library.config import URL, Location
+from library.util import UserError, replacing
 
 FILE = "model.json"
 

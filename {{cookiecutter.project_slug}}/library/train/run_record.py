@@ -14,9 +14,8 @@ from typing import Any
 import tensorflow as tf
 import yaml
 
-from library.config.options import plain
-from library.util.errors import UserError
-from library.util.files import replacing
+from library.config import plain
+from library.util import UserError, replacing
 
 FILE = "run.yaml"
 PACKAGES = ("tensorflow", "tf-keras", "tensorflow-estimator", "numpy", "Pillow")

@@ -9,11 +9,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from library.distribute.cluster import COMING_SECS, Cluster, wait_until_gone, wait_until_there
+from library.distribute import COMING_SECS, Cluster, wait_until_gone, wait_until_there
 from library.estimator import Estimator, EvalSpec
 from library.train.exporter import global_step_of
 from library.train.hooks import EarlyStopHook
-from library.util.errors import RunError
+from library.util import RunError
 
 CHIEF_PATIENCE_SECS = 60.0
 """For which a chief may be out of reach before a parameter server ends."""

@@ -10,8 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from library.estimator import WarmStartSettings
-from library.util.errors import UserError
-from library.util.files import replacing
+from library.util import UserError, replacing
 
 FILE = "warm_start.json"
 

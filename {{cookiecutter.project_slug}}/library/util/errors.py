@@ -1,9 +1,10 @@
 """The user's mistakes, and what a command line answers to them."""
 
+import difflib
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 
 class UserError(Exception):
@@ -20,6 +21,17 @@ class RunError(Exception):
 
 class BadFileError(Exception):
     """A file of a data set or a prediction that cannot be used; the text says why."""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """A question to end an error line with, or nothing where no known word is near."""
+    known = list(known)
+    near = (
+        difflib.get_close_matches(word, known, n=1, cutoff=0.85)
+        or [name for name in known if word and name.startswith(word)]
+        or difflib.get_close_matches(word, known, n=1)
+    )
+    return f" (did you mean {' or '.join(near)}?)" if near else ""
 
 
 def run(main: Callable[[], None]) -> None:
