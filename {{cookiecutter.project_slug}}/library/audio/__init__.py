@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from library.util import lazy
 
 if TYPE_CHECKING:
+    from library.audio import sample_data
     from library.audio.archives import Archive, write_archive
     from library.audio.files import read_sound, standard_waveform, wav_bytes
     from library.audio.ops import (

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from library.audio import archives, sample_data  # noqa: F401
+from library.audio import archives
 from library.audio.files import read_sound, standard_waveform
 from library.config import option
 from library.convert import EDGE, Task, Tell, write_report

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from library.util import lazy
 
 if TYPE_CHECKING:
+    from library.images import sample_data
     from library.images.example import to_example
     from library.images.files import Jpeg, blank_picture, standard_bytes, standard_jpeg
     from library.images.ops import (
