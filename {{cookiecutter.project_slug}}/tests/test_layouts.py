@@ -4,7 +4,8 @@ import os
 
 import pytest
 
-from library.convert import UNLABELED, files_with_csv, files_without_labels, folder_per_class
+from library.convert import files_with_csv, files_without_labels, folder_per_class
+from library.data import UNLABELED
 from library.util import UserError
 
 

@@ -148,7 +148,7 @@ def test_a_damaged_record_is_named(path, tmp_path):
     ("suffix", "change", "message"),
     [
         (".json", remove, "some.json: there is no such file"),
-        (".json", lambda file: file.write_text("{}"), "some.json: not the card of a data set"),
+        (".json", lambda file: file.write_text("{}"), "some.json: not the card of a dataset"),
         (
             "-00000-of-00002.tfrecord",
             lambda file: file.unlink(),
@@ -184,7 +184,7 @@ def test_more_shards_than_files_may_be_open_is_one_line(tmp_path):
 def test_a_card_of_another_version_is_refused(path, tmp_path):
     card = json.loads((tmp_path / "some.json").read_text())
     (tmp_path / "some.json").write_text(json.dumps(card | {"format_version": 7}))
-    with pytest.raises(UserError, match="format_version 7, but this program reads 1"):
+    with pytest.raises(UserError, match="format_version 7, but this program reads up to 2"):
         Card.load(tmp_path / "some.json")
 
 

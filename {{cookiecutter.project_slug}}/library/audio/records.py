@@ -13,8 +13,8 @@ import numpy as np
 from library.audio import archives
 from library.audio.files import read_sound, standard_waveform
 from library.config import option
-from library.convert import EDGE, Task, Tell, write_report
-from library.data import DamagedRecordError, Shard
+from library.convert import Task, Tell, write_report
+from library.data import EDGE, DamagedRecordError, Shard
 
 UNIT = "recordings"
 SUFFIX = ".h5"

@@ -8,7 +8,6 @@ if TYPE_CHECKING:
     from library.convert.beam import run_with_beam
     from library.convert.conversion import Task, write_report
     from library.convert.duplicates import (
-        EDGE,
         Used,
         exact_duplicates,
         near_duplicates,
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
         write_checksums,
     )
     from library.convert.scan import (
-        UNLABELED,
         Found,
         Layout,
         files_below,

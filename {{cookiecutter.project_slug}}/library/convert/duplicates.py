@@ -8,10 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 from library.convert.scan import Found
+from library.data import EDGE
 from library.util import UserError, replacing
 
-EDGE = 16
-"""A thumbnail has EDGE x EDGE bytes; that of a picture is its gray, averaged."""
 NEAR = 1.5
 """Two are nearly the same where their thumbnails differ by less on average, of 255 levels: one that
 was encoded again, or scaled, differs by less than 1, and two photos in a row by several."""

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+from library.data import UNLABELED
 from library.util import UserError, did_you_mean
 
 JUNK = ("Thumbs.db", "desktop.ini", "__MACOSX")
-UNLABELED = -1
 LINK_OUT = "a link that leads out of the data set"
 
 

@@ -6,6 +6,8 @@ from library.util import lazy
 
 if TYPE_CHECKING:
     from library.data.cache import cached
+    from library.data.card import UNLABELED, Card, Label, Shard, Target, expect_sizes
+    from library.data.modality import EDGE, Modality
     from library.data.order import POSITIONS_PER_CALL, random_shard, shuffle_and_repeat
     from library.data.pipeline import Pipeline
     from library.data.recording import record_dataset, replay_dataset
@@ -24,10 +26,8 @@ if TYPE_CHECKING:
         FOOTER,
         HEADER,
         INDEX,
-        Card,
         DamagedRecordError,
         Reader,
-        Shard,
         index_of,
         length_in,
         masked_crc,

@@ -16,8 +16,9 @@ import numpy as np
 import psutil
 import tensorflow as tf
 
+from library.data.card import Card
 from library.data.sources import read_in_order
-from library.data.tfrecord import Card, Reader, write_index, write_shard
+from library.data.tfrecord import Reader, write_index, write_shard
 from library.util import UserError, check_folder
 
 SAMPLE = 100

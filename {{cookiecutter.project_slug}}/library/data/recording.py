@@ -27,9 +27,10 @@ import numpy as np
 import tensorflow as tf
 
 from library.config import URL
+from library.data.card import expect_sizes
 from library.data.order import shuffle_and_repeat
 from library.data.sources import read_by_id
-from library.data.tfrecord import Records, expect_sizes, frame, index_of
+from library.data.tfrecord import Records, frame, index_of
 from library.util import Progress, UserError, check_folder, replacing
 
 FORMAT_VERSION = 1

@@ -20,8 +20,8 @@ import h5py
 import numpy as np
 import tensorflow as tf
 
+from library.data.card import Card
 from library.data.order import shuffle_and_repeat
-from library.data.tfrecord import Card
 from library.util import UserError
 
 IDS_PER_CALL = 64

@@ -7,151 +7,25 @@ A data set of the name `train` in the folder `data` is called `data/train`, and 
     data/train.json                       the card; it is written last: no card, no data set
 """
 
-import contextlib
-import dataclasses
 import errno
 import hashlib
-import json
 import os
 import struct
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from io import FileIO
 from pathlib import Path
-from typing import Any
 
 import google_crc32c
 import numpy as np
 
 from library.config import URL
+from library.data.card import Card, Shard
 from library.util import UserError, replacing
 
-FORMAT_VERSION = 1
 INDEX = np.dtype([("shard", "<u4"), ("length", "<u4"), ("offset", "<u8")])
 HEADER, FOOTER = struct.Struct("<QI"), struct.Struct("<I")
 RECORDS_AT_ONCE = 64
-NOT_FOUND = 5
-"""TensorFlow's code of an error; source: tensorflow/core/protobuf/error_codes.proto."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Shard:
-    """A finished file of records."""
-
-    file: str
-    examples: int
-    bytes: int
-    sha256: str
-
-
-@dataclasses.dataclass(frozen=True)
-class Card:
-    """What a data set holds; the names of its classes travel on in the card of the model."""
-
-    classes: list[str]  # in the order of the labels
-    examples_per_class: dict[str, int]
-    shards: list[Shard]
-    options: dict[str, Any]  # with which the data set was made
-    format_version: int = FORMAT_VERSION
-
-    @property
-    def num_examples(self) -> int:
-        return sum(shard.examples for shard in self.shards)
-
-    @classmethod
-    def load(cls, path: str | Path) -> "Card":
-        """Read a card, also from another file system that TensorFlow knows.
-
-        Raises:
-            UserError: there is none, or it is not one that this version can read.
-        """
-        text = _read_text(str(path))
-        try:
-            content = json.loads(text)
-            if content["format_version"] != FORMAT_VERSION:
-                raise UserError(
-                    f"{path}: format_version {content['format_version']}, but this program reads "
-                    f"{FORMAT_VERSION}: convert the data set again"
-                )
-            content["shards"] = [Shard(**shard) for shard in content["shards"]]
-            return cls(**content)
-        except (ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{path}: not the card of a data set") from error
-
-    def save(self, path: str | Path) -> None:
-        with replacing(path) as temporary:
-            text = json.dumps(dataclasses.asdict(self), indent=2, ensure_ascii=False)
-            temporary.write_text(text + "\n", encoding="utf-8")
-
-    def files(self, path: str | Path) -> list[str]:
-        """The shards of the data set `path`, as "data/train".
-
-        Raises:
-            UserError: one is missing, or of another size.
-        """
-        folder = os.path.dirname(path)
-        files = [os.path.join(folder, shard.file) for shard in self.shards]
-        sizes = [shard.bytes for shard in self.shards]
-        expect_sizes(dict(zip(files, sizes, strict=True)), f"{path}.json")
-        return files
-
-
-def expect_sizes(sizes: dict[str, int], card: str) -> None:
-    """Compare files with the card that names them.
-
-    Args:
-        sizes: bytes, by path.
-        card: path of the file that says so.
-
-    Raises:
-        UserError: a file is missing, or of another size.
-    """
-    for file, expected in sizes.items():
-        try:
-            size = _size_of(file)
-        except UserError as error:
-            raise UserError(f"{error}, but {card} names it") from error
-        if size != expected:
-            raise UserError(f"{file}: {size} bytes, but {card} says {expected}")
-
-
-def _read_text(path: str) -> str:
-    if URL.match(path):
-        import tensorflow as tf  # only here: what converts does without it
-
-        with _in_a_line(path), tf.io.gfile.GFile(path) as file:
-            return file.read()
-    with _in_a_line(path):
-        return Path(path).read_text(encoding="utf-8")
-
-
-def _size_of(path: str) -> int:
-    if URL.match(path):
-        import tensorflow as tf
-
-        with _in_a_line(path):
-            return tf.io.gfile.stat(path).length
-    with _in_a_line(path):
-        return os.path.getsize(path)
-
-
-@contextlib.contextmanager
-def _in_a_line(path: str) -> Iterator[None]:
-    """Why a file cannot be read, as every file system tells it, becomes a line."""
-    try:
-        yield
-    except FileNotFoundError as error:
-        raise UserError(f"{path}: there is no such file") from error
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: not a text in UTF-8") from error
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror}") from error
-    except Exception as error:  # TensorFlow's own
-        if not hasattr(error, "error_code"):
-            raise
-        missing = error.error_code == NOT_FOUND
-        reason = "there is no such file" if missing else getattr(error, "message", error)
-        raise UserError(f"{path}: {reason}") from error
 
 
 # ---- writing -----------------------------------------------------------------------------------

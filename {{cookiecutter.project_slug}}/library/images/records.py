@@ -16,8 +16,8 @@ from google.protobuf.message import DecodeError
 from PIL import Image
 
 from library.config import option
-from library.convert import EDGE, Task, Tell, write_report
-from library.data import FOOTER, HEADER, Shard, length_in, masked_crc, tfrecord
+from library.convert import Task, Tell, write_report
+from library.data import EDGE, FOOTER, HEADER, Shard, length_in, masked_crc, tfrecord
 from library.images.example import Example, to_example
 from library.images.files import Jpeg, opened, standard_jpeg
 

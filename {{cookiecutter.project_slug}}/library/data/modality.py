@@ -1,0 +1,74 @@
+"""The protocol of a modality: what images and audio clips do differently, and nothing else."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Protocol
+
+import numpy as np
+
+from library.data.card import Label, Shard, Target
+
+EDGE = 16
+"""A thumbnail has EDGE x EDGE bytes."""
+
+
+class Examples(Protocol):
+    """An open dataset."""
+
+    shards: Sequence[str]
+
+    @property
+    def num_examples(self) -> int: ...
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Bytes of each example."""
+
+    def read(self, ids: np.ndarray) -> np.ndarray:
+        """The records of these numbers, int64 [n]; from several threads."""
+
+
+class Modality(Protocol):
+    """What a dataset is made of. The packages library.images and library.audio are modalities."""
+
+    UNIT: str  # as in "96 images"
+    SUFFIX: str  # of a shard, as ".tfrecord"
+    HELP: str  # a paragraph of convert_dataset.py's --help
+    ShardOptions: Any  # a dataclass of the options of its own
+    sample_data: ModuleType  # make(folder, per_class=..., seed=...) writes files to learn from
+
+    def canonicalize(self, data: bytes, options: Any) -> Any:
+        """What is kept of a file; BadFileError where it cannot be used."""
+
+    def thumbnail(self, data: bytes) -> bytes:
+        """A file in EDGE x EDGE bytes, near for files that look or sound the same."""
+
+    def write_shard(
+        self, path: Path, examples: Iterable[tuple[str, Label, Any]], target: Target
+    ) -> tuple[Shard, np.ndarray]:
+        """Write name, label and what `canonicalize` gave of each; the card's entry, index rows."""
+
+    def write_index(self, path: Path, rows_by_shard: Iterable[np.ndarray]) -> None:
+        """Write <path>.index: the rows of each shard, in the order of the shards."""
+
+    def verify_shard(
+        self, path: Path, target: Target, bad: Mapping[int, str], tell: Callable[[int, int], None]
+    ) -> dict[str, Any]:
+        """Read a shard: its faults, examples, examples_per_class and sha256.
+
+        Args:
+            path: of the shard.
+            target: of its card.
+            bad: examples that must not be decoded, by their number, with the reason.
+            tell: called with the number of an example and its bytes, before it is decoded.
+        """
+
+    def open_data(self, path: str | Path) -> Examples:
+        """The dataset `path`, as "data/train"."""
+
+    def train_keys(self, settings: Any, start: int, count: int) -> list[str]:
+        """File names of the examples from `start` on of a training."""
+
+    def encoded_examples(self, path: str | Path, count: int) -> list[bytes]:
+        """So many examples, spread over the dataset `path`, as prediction takes them."""
