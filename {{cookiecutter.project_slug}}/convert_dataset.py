@@ -25,7 +25,7 @@ from library.config import REQUIRED, Parser, option
 from library.convert import Task, conversion, duplicates, run_tasks, verify
 from library.convert import scan as layouts
 from library.data import Card
-from library.util import Progress, RunError, UserError, check_folder, run
+from library.util import Progress, RunError, UserError, check_folder, run_main
 from project.settings import modality as shards
 
 UNIT = shards.UNIT
@@ -399,4 +399,4 @@ def check_places(folder: Path, options: Options) -> None:
 
 
 if __name__ == "__main__":
-    run(main)
+    run_main(main)

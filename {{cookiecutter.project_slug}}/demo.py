@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from library.util import UserError, run
+from library.util import UserError, run_main
 from project.settings import modality
 
 OUT = "out/demo"
@@ -61,4 +61,4 @@ def call(title: str, command: str) -> None:
 
 
 if __name__ == "__main__":
-    run(main)
+    run_main(main)

@@ -21,7 +21,7 @@ from typing import Any
 
 from library.config import Parser, Resolved
 from library.distribute import run_on_this_machine
-from library.util import chatter_held, run
+from library.util import redirect_native_logs, run_main
 from project.settings import (
     LOGGING,
     OPTIMIZATION,
@@ -62,7 +62,7 @@ def main() -> None:
 
     # TensorFlow takes seconds to import: not before the command line is known to be right. The logs
     # of a cluster's tasks are kept by what started them.
-    with contextlib.nullcontext() if "TF_CONFIG" in os.environ else chatter_held():
+    with contextlib.nullcontext() if "TF_CONFIG" in os.environ else redirect_native_logs():
         run_command(arguments, settings.options, hyperparameters.options)
 
 
@@ -183,4 +183,4 @@ def parse_command_line() -> tuple[dict[str, Any], Resolved, Resolved]:
 
 
 if __name__ == "__main__":
-    run(main)
+    run_main(main)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from library.config import REQUIRED, Option, Parser, options_of, plain
-from library.util import UserError, run
+from library.util import UserError, run_main
 
 HEAD = """# All settings
 
@@ -131,4 +131,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run(main)
+    run_main(main)

@@ -14,7 +14,7 @@ from library.data import Card, verify
 from library.distribute import Cluster, Parallel
 from library.estimator import Estimator, RunConfig
 from library.train import ModelCard, WarmStart, find_checkpoint, read_divergence
-from library.util import RunError, UserError, move_log
+from library.util import RunError, UserError, attach_log
 from project.model_fn import model_fn
 from project.settings import Hyperparameters, Settings
 
@@ -134,7 +134,7 @@ def estimator_of(
         schedule: for a training, what `project.model_fn.learning_rate` needs.
     """
     cluster = parallel.cluster if parallel else Cluster()
-    move_log(settings.model_dir)
+    attach_log(settings.model_dir)
     # CheckpointHook saves; this is for workers that would do it by the clock, each at another step.
     steps = {"save_checkpoints_steps": 1000} if cluster.all_reduce else {}
     config = RunConfig(

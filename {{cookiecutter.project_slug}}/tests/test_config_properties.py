@@ -18,7 +18,7 @@ from test_config import SEED_PROJECT
 import run
 from library.config import PATHS, Option, Parser, Resolved, options_of, plain
 from library.util import UserError
-from library.util import run as exit_of
+from library.util import run_main as exit_of
 from project.settings import Hyperparameters, Settings
 
 pytestmark = pytest.mark.slow

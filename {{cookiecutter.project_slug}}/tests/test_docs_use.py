@@ -46,7 +46,7 @@ from library.train import (
     hooks,
     model_card,
 )
-from library.util import StatusLine, log, run
+from library.util import StatusLine, log
 from project import commands, overfit, training
 from project.plan import Plan, description, plan_of
 from project.sessions import (
@@ -319,7 +319,7 @@ class Place:
         for function in functions:
             with contextlib.suppress(SystemExit):
                 try:
-                    run(function)
+                    run_main(function)
                 except (ValueError, tf.errors.OpError) as error:  # as a traceback ends
                     print(f"{type(error).__name__}: {error}", file=sys.stderr)
                 except SystemExit as end:  # what the interpreter does with its text

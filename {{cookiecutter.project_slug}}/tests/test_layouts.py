@@ -100,7 +100,7 @@ def test_links_are_followed_once_and_not_out_of_the_data_set(root, tmp_path):
     assert not names & {"cat/file", "cat/folder/3.jpg", "cat/loop/1.jpg", "cat/pipe"}
     reasons = dict(rejected)
     for name in ("cat/file", "cat/folder", "bird"):
-        assert reasons[name] == "a link that leads out of the data set"
+        assert reasons[name] == "a link that leads out of the dataset"
     assert reasons["cat/loop"] == "a link to a folder that it is in"
     for name in ("cat/nowhere", "cat/pipe"):
         assert reasons[name] == "not a file, or a link to nothing"

@@ -7,9 +7,8 @@ import pytest
 from made_pictures import PICTURE, decoded, encoded
 from PIL import Image, ImageOps
 
-from library.convert import files_below
 from library.images import standard_bytes, standard_jpeg
-from library.util import BadFileError
+from library.util import BadFileError, files_below
 
 
 def jpeg_of(data: bytes, max_edge: int = 384):

@@ -14,7 +14,7 @@ import numpy as np
 import soundfile
 
 from library.config import Parser
-from library.util import UserError, run
+from library.util import UserError, run_main
 
 SAMPLE_RATE = 16000  # samples per second
 MIN_SECS, MAX_SECS = 0.5, 1.2
@@ -79,4 +79,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run(main)
+    run_main(main)

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from library.convert.scan import (
         Found,
         Layout,
-        files_below,
         files_with_csv,
         files_without_labels,
         folder_per_class,

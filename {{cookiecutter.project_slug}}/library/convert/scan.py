@@ -2,15 +2,12 @@
 
 import csv
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from library.data import UNLABELED
-from library.util import UserError, did_you_mean
-
-JUNK = ("Thumbs.db", "desktop.ini", "__MACOSX")
-LINK_OUT = "a link that leads out of the data set"
+from library.util import LINK_OUT, UserError, did_you_mean, files_below, is_inside, is_junk
 
 
 class Found(NamedTuple):
@@ -26,48 +23,6 @@ class Layout(NamedTuple):
     classes: list[str]  # in the order of their labels
     files: list[Found]
     rejected: list[tuple[str, str]]  # name and reason
-
-
-def is_junk(name: str) -> bool:
-    """Whether a file or folder is hidden, or one of those that file managers leave behind."""
-    return name.startswith(".") or name in JUNK
-
-
-def files_below(
-    folder: Path, *, root: Path | None = None, follow_links: bool = False
-) -> Iterator[tuple[Path, str]]:
-    """All files in a folder and its folders, in a fixed order, without junk.
-
-    Links are followed, but none in a circle, and none that leads out of `root` unless asked for.
-
-    Yields:
-        A file, and why it cannot be used, or "".
-    """
-    inside = os.path.realpath(root or folder)
-
-    def walk(folder: Path, above: tuple[str, ...]) -> Iterator[tuple[Path, str]]:
-        for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
-            if is_junk(entry.name):
-                continue
-            path = folder / entry.name
-            real = os.path.realpath(path)
-            if entry.is_symlink() and not follow_links and not is_inside(real, inside):
-                yield path, LINK_OUT
-            elif entry.is_dir():
-                if real in above:
-                    yield path, "a link to a folder that it is in"
-                else:
-                    yield from walk(path, (*above, real))
-            elif entry.is_file():
-                yield path, ""
-            else:
-                yield path, "not a file, or a link to nothing"
-
-    yield from walk(folder, (os.path.realpath(folder),))
-
-
-def is_inside(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
 
 
 def numbers_by_value(name: str) -> tuple[float, str]:

@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from library.config import Parser
-from library.util import UserError, run
+from library.util import UserError, run_main
 
 SIZE = 64  # pixels
 EVERY_NTH_IS_PNG = 5
@@ -102,4 +102,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run(main)
+    run_main(main)

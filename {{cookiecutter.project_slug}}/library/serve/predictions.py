@@ -16,8 +16,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from library.convert import files_below
-from library.util import BadFileError, UserError, replacing
+from library.util import BadFileError, UserError, files_below, replacing
 
 STANDARD = "-"
 """Standard input, or output."""

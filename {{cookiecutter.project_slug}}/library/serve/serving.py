@@ -21,7 +21,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow.lite.python.convert_phase import ConverterError
 from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 
-from library.util import RunError, run
+from library.util import RunError, run_main
 
 EXTRA = "assets.extra"
 """The folder of a SavedModel for what TensorFlow itself does not read."""
@@ -234,4 +234,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run(main)
+    run_main(main)

@@ -1,11 +1,16 @@
-"""Files that are there whole or not at all."""
+"""Files that are written whole or not at all; the files below a folder."""
 
 import contextlib
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from library.util.errors import UserError
+
+JUNK = ("Thumbs.db", "desktop.ini", "__MACOSX")
+LINK_OUT = "a link that leads out of the dataset"
 
 
 @contextlib.contextmanager
@@ -19,7 +24,8 @@ def replacing(path: str | Path) -> Iterator[Path]:
     under its name. After an error the temporary file is gone, and `path` is as it was.
     """
     path = Path(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    # Two containers that share a disk may have the same process id.
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
     try:
         yield temporary
         with open(temporary, "r+b") as file:
@@ -27,6 +33,17 @@ def replacing(path: str | Path) -> Iterator[Path]:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write a text file atomically, in UTF-8, with a newline at the end."""
+    with replacing(path) as temporary:
+        temporary.write_text(text.rstrip("\n") + "\n", encoding="utf-8")
+
+
+def write_json(path: str | Path, value: Any) -> None:
+    """Write a JSON file atomically, indented."""
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def check_folder(name: str, folder: str | Path) -> None:
@@ -51,3 +68,45 @@ def remove_leftovers(folder: str | Path) -> None:
     for pattern in (".*.tmp", "*.tempstate*"):
         for file in Path(folder).glob(pattern):
             file.unlink(missing_ok=True)
+
+
+def is_junk(name: str) -> bool:
+    """Whether a file or folder is hidden, or one of those that file managers leave behind."""
+    return name.startswith(".") or name in JUNK
+
+
+def files_below(
+    folder: Path, *, root: Path | None = None, follow_links: bool = False
+) -> Iterator[tuple[Path, str]]:
+    """All files in a folder and its folders, in a fixed order, without junk.
+
+    Links are followed, but none in a circle, and none that leads out of `root` unless asked for.
+
+    Yields:
+        A file, and why it cannot be used, or "".
+    """
+    inside = os.path.realpath(root or folder)
+
+    def walk(folder: Path, above: tuple[str, ...]) -> Iterator[tuple[Path, str]]:
+        for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
+            if is_junk(entry.name):
+                continue
+            path = folder / entry.name
+            real = os.path.realpath(path)
+            if entry.is_symlink() and not follow_links and not is_inside(real, inside):
+                yield path, LINK_OUT
+            elif entry.is_dir():
+                if real in above:
+                    yield path, "a link to a folder that it is in"
+                else:
+                    yield from walk(path, (*above, real))
+            elif entry.is_file():
+                yield path, ""
+            else:
+                yield path, "not a file, or a link to nothing"
+
+    yield from walk(folder, (os.path.realpath(folder),))
+
+
+def is_inside(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)

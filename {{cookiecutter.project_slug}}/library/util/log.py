@@ -19,15 +19,15 @@ _held: list[IO[bytes]] = []
 
 
 @contextlib.contextmanager
-def chatter_held() -> Iterator[None]:
+def redirect_native_logs() -> Iterator[None]:
     """Keep from the terminal what C++ writes to standard error, and what Python's logging does.
 
-        with chatter_held():
+        with redirect_native_logs():
             import tensorflow
             ...
-            move_log("out/current")
+            attach_log("out/current")
 
-    It waits in a file without a name until `move_log` is called. Python's own standard error,
+    It waits in a file without a name until `attach_log` is called. Python's own standard error,
     tracebacks and the stack of a crash among it, is on the terminal as before.
     """
     before, terminal = sys.stderr, os.dup(2)
@@ -55,7 +55,7 @@ def chatter_held() -> Iterator[None]:
             os.dup2(terminal, 2)
 
 
-def move_log(folder: str | Path) -> None:
+def attach_log(folder: str | Path) -> None:
     """Append what is held, and all that comes, to FILE in `folder`, where there is that folder."""
     if not _held or not Path(folder).is_dir():
         return
