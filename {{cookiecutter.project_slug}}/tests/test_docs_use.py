@@ -28,11 +28,11 @@ from test_tasks import apply
 
 import convert_dataset
 import run as program
-from library import estimator
 from library.config import options_of
 from library.convert import Found, Layout, Used, folder_per_class, write_checksums
 from library.data import Card, Shard, verify
 from library.distribute import Cluster, Parallel, wait_until_there
+from library.estimator import seam
 from library.profile import profiling
 from library.report import reports
 from library.serve import find_files
@@ -353,17 +353,17 @@ def missing_package(place: Place) -> list[str]:
     keras = importlib.import_module(tf.keras.Model.__module__.partition(".")[0])
     with place.patch.context() as patched:
         patched.setattr(keras, "__version__", "3.14.1")
-        other_keras = place.said(estimator._import_tensorflow)
+        other_keras = place.said(lambda: seam.check(tf))
     find = importlib.util.find_spec
     place.patch.setattr(
         importlib.util, "find_spec", lambda name: None if "estimator" in name else find(name)
     )
-    return [*bare, *place.said(estimator._import_tensorflow), *other_keras]
+    return [*bare, *place.said(lambda: seam.check(tf)), *other_keras]
 
 
 def other_version(place: Place) -> list[str]:
-    place.patch.setattr(tf, "__version__", "2.22.0")
-    return place.said(estimator._import_tensorflow)
+    place.patch.setattr(tf, "__version__", "2.14.1")
+    return place.said(lambda: seam.check(tf))
 
 
 def no_data_set(place: Place) -> list[str]:

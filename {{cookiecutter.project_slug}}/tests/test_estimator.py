@@ -1,5 +1,6 @@
-"""The Estimator API on this TensorFlow: all names, distribution strategies, TF_CONFIG, no noise."""
+"""The Estimator API on this TensorFlow: names, strategies, TF_CONFIG, no noise, the old imports."""
 
+import ast
 import json
 import logging
 import os
@@ -36,6 +37,9 @@ export.build_raw_serving_input_receiver_fn regressor_parse_example_spec train_an
 """
 
 
+ROOT = Path(__file__).parent.parent
+
+
 def linear_model(features, labels, mode):
     weights = tf.compat.v1.get_variable("weights", [4, 1], initializer=tf.zeros_initializer())
     loss = tf.reduce_mean((features @ weights - labels) ** 2)
@@ -53,11 +57,10 @@ def linear_input() -> tf.data.Dataset:
 
 def python(code: str, status: int = 0, **environment: str) -> str:
     """What a fresh interpreter prints, errors included."""
-    root = str(Path(__file__).parent.parent)
     clean = {key: value for key, value in os.environ.items() if key != "TF_USE_LEGACY_KERAS"}
     process = subprocess.run(
         [sys.executable, "-c", code],
-        env={**clean, "PYTHONPATH": root, **environment},
+        env={**clean, "PYTHONPATH": str(ROOT), **environment},
         capture_output=True,
         text=True,
         timeout=120,
@@ -172,15 +175,20 @@ def test_its_own_deprecation_is_not_shown_and_warnings_that_matter_are():
     assert shown[1] == "WARNING:tensorflow:this matters"
 
 
-def test_a_notice_of_a_project_below_a_folder_called_library_is_shown():
+@pytest.mark.parametrize(
+    ("place", "instead", "shown"),
+    [
+        ("/me/library/project/model_fn.py:3", "Use g.", True),
+        ("/me/library/project/model_fn.py:3", "Use tf.keras instead.", False),
+        (f"{estimator.__file__}:3", "Use g.", False),
+    ],
+)
+def test_a_notice_is_shown_if_the_call_is_the_users(place, instead, shown):
+    _ = estimator.Estimator  # TensorFlow's logger is told once the Estimator is in use
     notice = "From %s: %s (from tf) is deprecated and will be removed after %s. %s"
-    found = [
-        estimator._UserCanDoNothing().filter(
-            logging.LogRecord("tf", 30, "", 0, notice, (place, "f", "now", "Use g."), None)
-        )
-        for place in ("/me/library/project/model_fn.py:3", f"{estimator.__file__}:3")
-    ]
-    assert found == [True, False]
+    arguments = (place, "f", "now", instead)
+    record = logging.LogRecord("tensorflow", logging.WARNING, "", 0, notice, arguments, None)
+    assert bool(tf.get_logger().filter(record)) is shown
 
 
 def test_importing_the_library_chooses_keras_2_in_time():
@@ -206,7 +214,157 @@ def test_keras_the_wrong_way_round_is_one_line(code, environment):
     assert "import library.estimator before tensorflow, and leave TF_USE_LEGACY_KERAS" in last
 
 
-def test_a_tensorflow_out_of_range_is_one_line():
+def test_a_tensorflow_that_is_too_old_is_one_line():
     code = "import tensorflow as tf; tf.__version__ = '2.14.0'; import library.estimator"
     last = python(code, status=1, TF_USE_LEGACY_KERAS="1").strip().splitlines()[-1]
-    assert "TensorFlow 2.14.0 is not supported: the Estimator runs on 2.15 to 2.21" in last
+    assert "TensorFlow 2.14.0 is not supported: the Estimator needs 2.15 or later; install" in last
+
+
+def test_a_tensorflow_that_is_newer_than_tested_is_told_once_and_goes_on():
+    printed = python(
+        "import tensorflow as tf; tf.__version__ = '2.99.0'\n"
+        "from library.estimator import Estimator, install\n"
+        "install(); install(); print(tf.estimator.Estimator is Estimator)",
+        TF_USE_LEGACY_KERAS="1",
+    )
+    assert printed.count("TensorFlow 2.99.0 is newer than ") == 1
+    assert "True" in printed.splitlines()
+
+
+@needs_keras_3
+def test_what_is_missing_in_tensorflow_is_named_with_what_to_do():
+    printed = python(
+        "import tensorflow.python.distribute.distribute_coordinator as coordinator\n"
+        "del coordinator.run_distribute_coordinator\n"
+        "try:\n"
+        "    import library.estimator\n"
+        "except ImportError as error:\n"
+        "    print(*error.lines)",
+        TF_USE_LEGACY_KERAS="1",
+    )
+    (line,) = [line for line in printed.splitlines() if "lacks what the Estimator needs" in line]
+    assert line.startswith(f"TensorFlow {tf.__version__} ")
+    assert "run_distribute_coordinator" in line
+    assert "install TensorFlow 2.15 to " in line
+
+
+def test_tensorflow_is_imported_when_a_name_is_asked_for():
+    printed = python(
+        "import library.estimator, sys\n"
+        "print('tensorflow' in sys.modules)\n"
+        "library.estimator.Estimator\n"
+        "print('tensorflow' in sys.modules)"
+    )
+    assert [line for line in printed.splitlines() if line in ("False", "True")] == ["False", "True"]
+
+
+def test_it_imports_nothing_else_of_the_library():
+    for file in Path(estimator.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            names = [node.module] if isinstance(node, ast.ImportFrom) and not node.level else []
+            names += [alias.name for alias in getattr(node, "names", ())] if not names else []
+            assert not [name for name in names if str(name).startswith(("library", "project"))]
+
+
+# ---- code that nobody edits --------------------------------------------------------------------
+
+OLD_IMPORTS = """
+import tensorflow as tf
+import tensorflow.compat.v1 as tf1
+import tensorflow.compat.v2 as tf2
+import tensorflow.estimator as by_name
+import tensorflow.compat.v1.estimator as by_name_1
+from tensorflow import estimator as attribute
+from tensorflow.compat.v1 import estimator as attribute_1
+from tensorflow.estimator.export import ServingInputReceiver
+from tensorflow.python.estimator.canned import dnn
+from tensorflow.python.estimator.estimator import EstimatorV2
+from tensorflow.python.estimator import estimator_lib
+from tensorflow_estimator.python.estimator.canned.dnn import DNNClassifierV2
+import tensorflow.python.estimator.canned.head as head
+
+assert tf.estimator.Estimator is attribute.Estimator is by_name.Estimator is EstimatorV2
+assert tf2.estimator.Estimator is tf.compat.v2.estimator.Estimator is EstimatorV2
+assert tf1.estimator.Estimator is tf.compat.v1.estimator.Estimator is by_name_1.Estimator
+assert attribute_1.Estimator is estimator_lib.Estimator is EstimatorV2.__bases__[0]
+assert tf.estimator.DNNClassifier is dnn.DNNClassifierV2 is DNNClassifierV2
+assert tf.estimator.export.ServingInputReceiver is ServingInputReceiver
+assert callable(tf1.estimator.inputs.numpy_input_fn) and head._Head
+"""
+KERAS_MODEL = """
+model = tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=[4])])
+model.compile("sgd", "mse")
+assert isinstance(tf.keras.estimator.model_to_estimator(model), tf.estimator.Estimator)
+"""
+
+
+@needs_keras_3
+@pytest.mark.parametrize(
+    "first",
+    [
+        "from library.estimator import install; install()",
+        "import tensorflow; from library.estimator import install; install(); install()",
+        "import library.estimator, tensorflow_estimator; library.estimator.install()",
+        "from library.estimator import install; install(); import tensorflow_estimator",
+    ],
+)
+def test_after_install_the_estimator_has_its_old_names(first):
+    environment = {"TF_USE_LEGACY_KERAS": "1"} if first.startswith("import tensorflow") else {}
+    printed = python(f"{first}\n{OLD_IMPORTS}{KERAS_MODEL}\nprint('all there')", **environment)
+    assert "all there" in printed
+
+
+@needs_keras_3
+def test_without_install_tensorflow_is_as_it_is():
+    printed = python(
+        "import library.estimator, tensorflow as tf, sys\n"
+        "library.estimator.Estimator\n"
+        "print(hasattr(tf, 'estimator'), hasattr(tf.compat.v1, 'estimator'))"
+    )
+    assert "False False" in printed.splitlines()
+
+
+@pytest.mark.skipif(not hasattr(tf, "estimator"), reason="for TensorFlow 2.15")
+def test_install_does_nothing_where_tensorflow_has_an_estimator():
+    code = "import sys, tensorflow as tf; old, path = tf.estimator, list(sys.meta_path)\n"
+    code += "from library.estimator import install; install()\n"
+    code += "print(tf.estimator is old, sys.meta_path == path)"
+    assert "True True" in python(code).splitlines()
+
+
+@pytest.mark.parametrize("as_module", [False, True])
+def test_a_program_runs_unedited_with_its_arguments(tmp_path, as_module):
+    (tmp_path / "beside.py").write_text("WORDS = 'found'")
+    (tmp_path / "old.py").write_text(
+        "import sys, beside, tensorflow as tf\n"
+        "if __name__ == '__main__':\n"
+        "    print(tf.estimator.Estimator.__name__, beside.WORDS, *sys.argv[1:], sys.argv[0])\n"
+        "    sys.exit(3)\n"
+    )
+    words = ["-m", "old"] if as_module else [str(tmp_path / "old.py")]
+    process = old_program(*words, "--x", "-m", PYTHONPATH=f"{ROOT}{os.pathsep}{tmp_path}")
+    assert process.returncode == 3, process.stderr
+    assert process.stdout.splitlines()[-1] == f"EstimatorV2 found --x -m {tmp_path / 'old.py'}"
+
+
+def test_a_program_is_not_run_in_vain(tmp_path):
+    process = old_program(PYTHONPATH=str(ROOT))
+    assert process.returncode == 2
+    assert process.stderr == "usage: python -m library.estimator [-m MODULE | SCRIPT] [ARGS]\n"
+    if not hasattr(tf, "estimator"):
+        (tmp_path / "old.py").write_text("print('started')\nimport tensorflow")
+        path = str(tmp_path / "old.py")
+        process = old_program(path, PYTHONPATH=str(ROOT), TF_USE_LEGACY_KERAS="0")
+        assert process.returncode == 1
+        assert "TensorFlow has already chosen Keras 3" in process.stderr.splitlines()[-1]
+
+
+def old_program(*words: str, **environment: str) -> subprocess.CompletedProcess:
+    clean = {key: value for key, value in os.environ.items() if key != "TF_USE_LEGACY_KERAS"}
+    return subprocess.run(
+        [sys.executable, "-m", "library.estimator", *words],
+        env={**clean, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
