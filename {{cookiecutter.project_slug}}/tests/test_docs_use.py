@@ -46,7 +46,7 @@ from library.train import (
     hooks,
     model_card,
 )
-from library.util import StatusLine, log
+from library.util import StatusLine, log, run_main
 from project import commands, overfit, training
 from project.plan import Plan, description, plan_of
 from project.sessions import (
