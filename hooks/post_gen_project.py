@@ -13,7 +13,8 @@ library/images library/nn/pretrained.py
 tests/made_pictures.py tests/test_all_reduce.py tests/test_cache.py tests/test_cluster.py
 tests/test_convert_dataset.py tests/test_duplicates.py tests/test_effects.py tests/test_fuzz.py
 tests/test_images.py tests/test_input_fn.py tests/test_kinds.py tests/test_model_fn.py
-tests/test_networks.py tests/test_pictures.py tests/test_pretrained.py tests/test_profiling.py
+tests/test_images_networks.py tests/test_images_pretrained.py tests/test_pictures.py
+tests/test_profiling.py
 tests/test_run.py tests/test_sources.py tests/test_training_steps.py tests/training_steps.py
 docs/from_tensorflow_2.15.md docs/from_tensorflow_2.15/old_project.py
 """
@@ -26,6 +27,9 @@ for name in (OF_IMAGES if audio else OF_AUDIO).split():
 if audio:
     shutil.copytree("audio", ".", dirs_exist_ok=True)
     Path("docs/from_tensorflow_2.15").rmdir()
+    names = Path("library/nn/__init__.py")  # those of library/nn/pretrained.py are gone with it
+    lines = names.read_text().splitlines(keepends=True)
+    names.write_text("".join(line for line in lines if ".pretrained " not in line))
 shutil.rmtree("audio")
 
 print(f"""

@@ -5,10 +5,17 @@ from typing import Any
 
 import tensorflow as tf
 
-from library.distribute import replicas
+from library.distribute import average_over_replicas
 from library.estimator import EstimatorSpec, ModeKeys
 from library.estimator import export as estimator_export
-from library.nn import Adam, EndHook, clip, in_parts, in_step, with_loss_scale
+from library.nn import (
+    Adam,
+    SyncReplicasShutdownHook,
+    accumulate_gradients,
+    clip_gradients,
+    sync_replicas,
+    with_loss_scale,
+)
 from library.report import show_inputs, tell
 from library.train import assert_finite
 from project.networks import logits_of, pictures_of
@@ -81,23 +88,21 @@ def _training(
     if params["compute_dtype"] == "float16":
         optimizer, overflow_allowed = with_loss_scale(adam)
 
-    def outputs_of(features: dict[str, tf.Tensor], labels: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    def compute(features: dict[str, tf.Tensor], labels: tf.Tensor) -> tuple[list[tf.Tensor], ...]:
         logits = _logits(features, mode, params)
         right = tf.equal(tf.argmax(logits, axis=-1), labels)
         loss = tf.reduce_mean(_losses(logits, labels, params))
-        return loss, tf.reduce_mean(tf.cast(right, tf.float32))
-
-    def gradients_of(loss: tf.Tensor) -> list[tf.Tensor]:
+        accuracy = tf.reduce_mean(tf.cast(right, tf.float32))
         pairs = [pair for pair in optimizer.compute_gradients(loss) if pair[0] is not None]
         gradients, variables[:] = zip(*pairs, strict=True)
-        return list(gradients)
+        return [loss, accuracy], list(gradients)
 
     variables: list[tf.Variable] = []
-    (loss, accuracy), gradients = in_parts(
-        outputs_of, gradients_of, (features, labels), parts=params["gradient_accumulation"]
+    (loss, accuracy), gradients = accumulate_gradients(
+        compute, (features, labels), num_splits=params["gradient_accumulation"]
     )
     assertion = assert_finite(loss, gradients, variables, overflow_allowed=overflow_allowed)
-    loss, accuracy = replicas.average([loss, accuracy])
+    loss, accuracy = average_over_replicas([loss, accuracy])
     loss = tf.identity(loss, name="batch_loss")  # `loss` is the name of its summary
     accuracy = tf.identity(accuracy, name="batch_accuracy")
     tf.compat.v1.summary.scalar("accuracy", accuracy)
@@ -107,11 +112,14 @@ def _training(
     updates = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)  # of batch norm
     with tf.control_dependencies([*updates, assertion]):
         if params["clip_gradient_norm"] is not None:
-            gradients = clip(gradients, params["clip_gradient_norm"])
+            gradients = clip_gradients(gradients, params["clip_gradient_norm"])
         pairs = zip(gradients, variables, strict=True)
         if params["sync_workers"] > 1:
-            optimizer = in_step(optimizer, params["sync_workers"])
-            hooks = [optimizer.make_session_run_hook(params["is_chief"]), EndHook()]
+            optimizer = sync_replicas(optimizer, params["sync_workers"])
+            hooks = [
+                optimizer.make_session_run_hook(params["is_chief"]),
+                SyncReplicasShutdownHook(),
+            ]
             train_op = optimizer.apply_gradients(pairs, step)
             return EstimatorSpec(mode, loss=loss, train_op=train_op, training_hooks=hooks)
         # Not by the optimizer: a step that overflows in float16 is a step of the data all the same.

@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from library.images import normalize
-from library.nn import batch_norm, conv, dense, dropout, pretrained, resnet_features
+from library.nn import batch_norm, conv, hub_features, hub_input, output_layer, resnet_features
 from library.util import UserError
 from project.settings import Hyperparameters, Settings
 
@@ -23,7 +23,7 @@ def prepared(settings: Settings, hyperparameters: Hyperparameters) -> Hyperparam
     if settings.mixed_precision:
         raise UserError("mixed_precision: a module computes in the type that it was saved in")
     module = hyperparameters.hub_module
-    taken = pretrained.input_of(module)
+    taken = hub_input(module)
     if hyperparameters.fine_tuning and not taken.takes_training:
         raise UserError(f"fine_tuning: {module} cannot learn: it takes no argument `training`")
     height, width = taken.size
@@ -102,7 +102,7 @@ def hub(
     images: tf.Tensor, *, num_classes: int, training: bool, params: Mapping[str, Any]
 ) -> tf.Tensor:
     """A pretrained network and a new last layer; the pretrained part learns with `fine_tuning`."""
-    x = pretrained.features(
+    x = hub_features(
         images,
         params["hub_module"],
         input_range=params["hub_input_range"],
@@ -116,10 +116,8 @@ def classify(
     x: tf.Tensor, *, num_classes: int, training: bool, params: Mapping[str, Any]
 ) -> tf.Tensor:
     """The last layer, behind dropout: [batch, features] -> [batch, num_classes], logits."""
-    if training:
-        x = dropout(x, params["dropout_rate"], seed=params["random_seed"])
-    with tf.compat.v1.variable_scope("logits"):
-        return dense(x, num_classes, seed=params["random_seed"])
+    rate, seed = params["dropout_rate"], params["random_seed"]
+    return output_layer(x, num_classes, rate=rate, seed=seed, training=training)
 
 
 NETWORKS: dict[str, Callable[..., tf.Tensor]] = {"cnn": cnn, "resnet": resnet, "hub": hub}

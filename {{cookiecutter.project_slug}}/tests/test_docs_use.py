@@ -570,7 +570,7 @@ def no_cluster(place: Place) -> list[str]:
 def no_network(place: Place) -> list[str]:
     pytest.importorskip("tensorflow_hub")
     pretrained = importlib.import_module("library.nn.pretrained")  # a project of sound has none
-    return place.said(lambda: pretrained.input_of("https://localhost:1/module"))
+    return place.said(lambda: pretrained.hub_input("https://localhost:1/module"))
 
 
 PROVOKED: dict[str, Callable[[Place], list[str]]] = {

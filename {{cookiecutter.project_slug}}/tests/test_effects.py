@@ -17,7 +17,7 @@ import pytest
 import tensorflow as tf
 from conftest import ROOT, convert
 
-from library.nn import layers
+from library.nn import dense
 from library.report import figures, tensorboard
 from project import commands, networks, training
 from project.input_fn import evaluation_input
@@ -96,7 +96,7 @@ PNG = tf.io.encode_png(np.zeros([1, 1, 3], np.uint8)).numpy()
 def linear(images: tf.Tensor, *, num_classes: int, **_: Any) -> tf.Tensor:
     """A network that cnn is to be told from."""
     pixels = tf.cast(images, tf.float32) / 255
-    return layers.dense(tf.reduce_mean(pixels, axis=[1, 2]), num_classes, seed=0)
+    return dense(tf.reduce_mean(pixels, axis=[1, 2]), num_classes, seed=0)
 
 
 @pytest.fixture(scope="module")

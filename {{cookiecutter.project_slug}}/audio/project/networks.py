@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from library.audio import log_mel
-from library.nn import batch_norm, conv, dense, dropout, resnet_features
+from library.nn import batch_norm, conv, output_layer, resnet_features
 from project.settings import Hyperparameters, Settings
 
 
@@ -115,10 +115,8 @@ def classify(
     x: tf.Tensor, *, num_classes: int, training: bool, params: Mapping[str, Any]
 ) -> tf.Tensor:
     """The last layer, behind dropout: [batch, features] -> [batch, num_classes], logits."""
-    if training:
-        x = dropout(x, params["dropout_rate"], seed=params["random_seed"])
-    with tf.compat.v1.variable_scope("logits"):
-        return dense(x, num_classes, seed=params["random_seed"])
+    rate, seed = params["dropout_rate"], params["random_seed"]
+    return output_layer(x, num_classes, rate=rate, seed=seed, training=training)
 
 
 NETWORKS: dict[str, Callable[..., tf.Tensor]] = {"cnn": cnn, "resnet": resnet}

@@ -8,5 +8,11 @@ if TYPE_CHECKING:
     from library.distribute.cluster import COMING_SECS, Cluster, wait_until_gone, wait_until_there
     from library.distribute.local_cluster import run_on_this_machine
     from library.distribute.parallel import Parallel
+    from library.distribute.replicas import (
+        average_over_replicas,
+        num_replicas,
+        position_in_batch,
+        split_of_batch,
+    )
 
 __getattr__ = lazy(__name__, __file__)

@@ -11,14 +11,14 @@ from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
 
-_part = contextvars.ContextVar("part", default=(0, 1))
+_split = contextvars.ContextVar("split", default=(0, 1))
 
 
 def num_replicas() -> int:
     return tf.distribute.get_strategy().num_replicas_in_sync
 
 
-def average(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+def average_over_replicas(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     """The mean of each tensor over all replicas; with a gradient. Called by every replica.
 
     `ReplicaContext.all_reduce` would do, but its gradient is not for the graphs of an Estimator.
@@ -47,19 +47,19 @@ def _gradient_of_mean(op: tf.Operation, *gradients: tf.Tensor) -> list[tf.Tensor
 
 
 @contextlib.contextmanager
-def part_of_batch(part: int, parts: int) -> Iterator[None]:
-    """Within the block, the network sees this one of so many equal parts of a replica's share."""
-    token = _part.set((part, parts))
+def split_of_batch(split: int, num_splits: int) -> Iterator[None]:
+    """Within the block, the network sees this one of `num_splits` of a replica's share."""
+    token = _split.set((split, num_splits))
     try:
         yield
     finally:
-        _part.reset(token)
+        _split.reset(token)
 
 
 def position_in_batch() -> tuple[tf.Tensor | int, int]:
     """The number of the present part of the batch, and that of all parts on all replicas."""
-    part, parts = _part.get()
+    split, num_splits = _split.get()
     if num_replicas() == 1:
-        return part, parts
+        return split, num_splits
     replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-    return replica * parts + part, num_replicas() * parts
+    return replica * num_splits + split, num_replicas() * num_splits

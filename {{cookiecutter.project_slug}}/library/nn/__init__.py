@@ -5,8 +5,16 @@ from typing import TYPE_CHECKING
 from library.util import lazy
 
 if TYPE_CHECKING:
-    from library.nn.layers import batch_norm, conv, dense, dropout
-    from library.nn.optimization import Adam, EndHook, clip, in_parts, in_step, with_loss_scale
+    from library.nn.gradients import (
+        SyncReplicasShutdownHook,
+        accumulate_gradients,
+        clip_gradients,
+        sync_replicas,
+        with_loss_scale,
+    )
+    from library.nn.layers import batch_norm, conv, dense, dropout, output_layer
+    from library.nn.optimizers import SGD, Adam, AdamW, set_rate_factor
+    from library.nn.pretrained import hub_features, hub_input
     from library.nn.resnet import resnet_features
 
 __getattr__ = lazy(__name__, __file__)

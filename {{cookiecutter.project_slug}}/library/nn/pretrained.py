@@ -1,8 +1,8 @@
-"""Pretrained networks: SavedModels of TensorFlow 2, from TensorFlow Hub or from this machine.
+"""Pretrained networks: SavedModels of TensorFlow 2, from TensorFlow Hub or from a folder.
 
-A module is any SavedModel that can be called with a batch of pictures and gives a tensor
-[batch, features], as https://www.tensorflow.org/hub/common_signatures/images describes; fine-tuning
-needs one that also takes `training`, as https://www.tensorflow.org/hub/reusable_saved_models does.
+A module is any SavedModel that maps a batch of images to a tensor [batch, features], as
+https://www.tensorflow.org/hub/common_signatures/images describes; fine-tuning needs one that also
+takes `training`, as https://www.tensorflow.org/hub/reusable_saved_models does.
 """
 
 import dataclasses
@@ -17,84 +17,77 @@ from typing import Any
 import tensorflow as tf
 
 from library.config import URL
-from library.nn.optimization import set_rate_factor
+from library.nn.optimizers import set_rate_factor
 from library.util import UserError
 
 RANGES = {"0..1": (0.0, 1.0), "-1..1": (-1.0, 1.0), "0..255": (0.0, 255.0)}
-"""Of the pixels that modules take; Hub's own take the first."""
+"""Pixel ranges that modules take; those of TensorFlow Hub take the first."""
+
+UNREADABLE = (OSError, RuntimeError, ValueError, tf.errors.OpError)
 
 
 @dataclasses.dataclass(frozen=True)
-class Input:
-    """What a module says of the pictures that it takes."""
+class HubInput:
+    """The images that a module takes."""
 
     size: tuple[int | None, int | None]  # height and width in pixels; None: any
     dtype: tf.DType
-    takes_training: bool  # whether it can learn
+    takes_training: bool  # whether it can be fine-tuned
 
 
 @functools.cache
-def input_of(handle: str) -> Input:
-    """Fetch a module, and read what it takes.
-
-    Args:
-        handle: a URL of TensorFlow Hub, or a folder.
+def hub_input(handle: str) -> HubInput:
+    """Fetch a module, from a URL of TensorFlow Hub or a folder, and read what it takes.
 
     Raises:
-        UserError: it cannot be reached or read, takes something else than pictures, or gives
-            something else than features.
+        UserError: it cannot be fetched or read, or does not map images to features.
     """
     with tf.Graph().as_default():
         function = _callable(_load(handle), handle)
         spec = _first_input(function)
         if spec is None or spec.shape.rank != 4 or spec.shape[-1] != 3:
             raise UserError(
-                f"hub_module: {handle} takes {spec}, and not pictures [batch, height, width, 3]"
+                f"hub_module: {handle} takes {spec}, and not images [batch, height, width, 3]"
             )
         outputs = _only(function(tf.compat.v1.placeholder(spec.dtype, spec.shape)))
     if not isinstance(outputs, tf.Tensor) or outputs.shape.rank != 2 or not outputs.shape[1]:
         raise UserError(f"hub_module: {handle} gives {outputs}, and not [batch, features]")
-    return Input((spec.shape[1], spec.shape[2]), spec.dtype, _takes_training(function))
+    return HubInput((spec.shape[1], spec.shape[2]), spec.dtype, _takes_training(function))
 
 
-def features(
-    images: tf.Tensor,
-    handle: str,
-    *,
-    input_range: str,
-    training: bool,
-    rate_factor: float,
+def hub_features(
+    images: tf.Tensor, handle: str, *, input_range: str, training: bool, rate_factor: float
 ) -> tf.Tensor:
-    """What a module makes of pictures.
+    """The features that a module computes from images.
 
-    Its variables begin with their pretrained values. Only with `training` do they join the
-    collection of trainable variables, and do the averages of its batch norm move.
+    Its variables begin with their pretrained values. Only with `training` are they trainable, and
+    do the averages of its batch norm move.
 
     Args:
         images: [batch, height, width, 3] in [0, 255], of any type.
         handle: a URL of TensorFlow Hub, or a folder.
         input_range: a key of RANGES; modules that take uint8 get [0, 255].
-        training: whether it learns; it has to take that.
-        rate_factor: of its learning rate.
+        training: whether to fine-tune the module.
+        rate_factor: multiplies the learning rate of its variables.
 
     Returns:
         float32 [batch, features].
     """
-    module = _of_graph(handle, rate_factor if training else None)
-    taken = input_of(handle)
+    module = _module_of_graph(handle, rate_factor if training else None)
+    takes = hub_input(handle)
     pixels = tf.cast(images, tf.float32)
-    if taken.dtype == tf.uint8:
+    if takes.dtype == tf.uint8:
         pixels = tf.round(pixels)
     else:
         low, high = RANGES[input_range]
         pixels = low + pixels * ((high - low) / 255.0)
-    options = {"training": training} if taken.takes_training or training else {}
-    outputs = _callable(module, handle)(tf.cast(pixels, taken.dtype), **options)
+    options = {"training": training} if takes.takes_training or training else {}
+    outputs = _callable(module, handle)(tf.cast(pixels, takes.dtype), **options)
     return tf.cast(_only(outputs), tf.float32)
 
 
-def _of_graph(handle: str, rate_factor: float | None) -> Any:
-    """The module, loaded once in a graph; its variables are trainable if they have a rate."""
+def _module_of_graph(handle: str, rate_factor: float | None) -> Any:
+    """The module, loaded once per graph; its variables are trainable if they have a rate."""
     loaded = tf.compat.v1.get_collection_ref(("modules", handle))
     before = {id(variable) for variable in tf.compat.v1.global_variables()}
     module = loaded[0] if loaded else _load(handle)
@@ -103,8 +96,8 @@ def _of_graph(handle: str, rate_factor: float | None) -> Any:
     loaded.append(module)
     trainable = getattr(module, "trainable_variables", None)
     if trainable is None:
-        brought = [v for v in tf.compat.v1.global_variables() if id(v) not in before]
-        trainable = [variable for variable in brought if variable.trainable]
+        new = [v for v in tf.compat.v1.global_variables() if id(v) not in before]
+        trainable = [variable for variable in new if variable.trainable]
     # A strategy lists the copies of a variable beside it, and calls all of them trainable.
     variables = tf.compat.v1.global_variables()
     copies = [copy for each in variables for copy in getattr(each, "values", ())]
@@ -131,7 +124,7 @@ def _load(handle: str) -> Any:
         raise UserError(f"hub_module: there is no folder {handle}")
     try:
         path = tensorflow_hub.resolve(handle)
-    except (OSError, RuntimeError, ValueError, tf.errors.OpError) as error:
+    except UNREADABLE as error:
         cache = os.environ.get("TFHUB_CACHE_DIR", Path(tempfile.gettempdir(), "tfhub_modules"))
         place = Path(cache) / hashlib.sha1(handle.encode()).hexdigest()
         raise UserError(
@@ -141,7 +134,7 @@ def _load(handle: str) -> Any:
         ) from error
     try:
         return tf.saved_model.load(path)
-    except (OSError, RuntimeError, ValueError, tf.errors.OpError) as error:
+    except UNREADABLE as error:
         raise UserError(
             f"hub_module: {handle} is no SavedModel of TensorFlow 2: {error}"
         ) from error

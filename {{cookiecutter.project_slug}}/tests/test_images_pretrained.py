@@ -11,7 +11,7 @@ import tensorflow as tf
 from conftest import run_program
 
 from library.estimator import Estimator, RunConfig
-from library.nn import pretrained
+from library.nn import hub_features
 from library.util import UserError
 from project.model_fn import model_fn
 from project.networks import prepared
@@ -177,7 +177,7 @@ def test_pixels_come_in_the_range_of_the_module(tmp_path, dtype, input_range, lo
     image[0, 0] = 255
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         options = {"input_range": input_range, "training": False, "rate_factor": 1.0}
-        found = session.run(pretrained.features(image, str(tmp_path / "pixels"), **options))
+        found = session.run(hub_features(image, str(tmp_path / "pixels"), **options))
     np.testing.assert_allclose(found, [[low, high]], rtol=1e-6)
 
 
@@ -220,7 +220,7 @@ def test_mistakes_are_one_line_each(plain, tmp_path, monkeypatch):
     for handle, words in {
         str(tmp_path / "none"): "there is no folder",
         str(tmp_path / "empty"): "no SavedModel of TensorFlow 2",
-        str(tmp_path / "sound"): "not pictures",
+        str(tmp_path / "sound"): "not images",
         str(tmp_path / "nothing"): "cannot be called",
         str(tmp_path / "image"): r"gives .*, and not \[batch, features\]",
         url: f"cannot be reached.*set TFHUB_CACHE_DIR.*unpack its .tar.gz by hand in {place}",
@@ -271,7 +271,7 @@ def test_a_signature_does_where_the_module_itself_cannot_be_called(tmp_path):
     assert checked(handle, image_size=None).image_size == 16
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         options = {"input_range": "0..255", "training": False, "rate_factor": 1.0}
-        outputs = pretrained.features(IMAGES, handle, **options)
+        outputs = hub_features(IMAGES, handle, **options)
         session.run(tf.compat.v1.global_variables_initializer())
         np.testing.assert_allclose(session.run(outputs), 2 * IMAGES.mean((1, 2)), rtol=1e-5)
 
