@@ -100,7 +100,7 @@ def _section(cls: type) -> Iterator[str]:
     yield f"## {cls.__name__}\n\n{(cls.__doc__ or '').strip()}\n"
     groups: dict[str, list[Option]] = {}
     for option in options_of(cls).values():
-        groups.setdefault(option.rule["group"], []).append(option)
+        groups.setdefault(option.group.__doc__, []).append(option)
     for group, options in groups.items():
         yield f"### {group.capitalize()}\n"
         yield "| option | allowed | default | effect |\n| --- | --- | --- | --- |"
@@ -110,7 +110,7 @@ def _section(cls: type) -> Iterator[str]:
 
 def _row(option: Option) -> str:
     default = "required" if option.default is REQUIRED else f"`{_shown(option.default)}`"
-    effect = option.rule["help"] + "; **shapes the model**" * option.rule["shaping"]
+    effect = option.rule["help"] + "; **shapes the model**" * option.rule["defines_architecture"]
     cells = (f"`{option.name}`", option.allowed, default, effect)
     line = " | ".join(cell.replace("|", "\\|") for cell in cells)
     return f"| {line} |"

@@ -72,7 +72,7 @@ def check_batch(settings: Settings, hyperparameters: Hyperparameters, parallel: 
 
 def check_all_reduce(settings: Settings, hyperparameters: Hyperparameters) -> None:
     """Refuse what workers that average their gradients cannot do."""
-    for name in ("early_stopping_evals", "max_time"):
+    for name in ("early_stopping_evals", "max_minutes"):
         if getattr(settings, name) is not None:
             raise UserError(
                 f"{name}: workers without parameter servers would have to stop at the same step: "

@@ -215,7 +215,9 @@ def _specs(
     """What is trained on and evaluated, and what happens beside the steps."""
     cluster, exporter = parallel.cluster, early_stop.exporter
     save = CheckpointHook(settings.model_dir, plan.steps_between_evals)
-    stop = GracefulStopHook(settings.model_dir, max_time=settings.max_time, saves=cluster.is_chief)
+    stop = GracefulStopHook(
+        settings.model_dir, max_time=settings.max_minutes, saves=cluster.is_chief
+    )
     # Drawing takes longer than a short evaluation: not more often than summaries are asked for.
     between = plan.steps_between_evals
     every = between * math.ceil(settings.save_summary_steps / between)

@@ -267,7 +267,7 @@ def test_the_command_cluster_trains_in_step(data, tmp_path, how):
 
 @pytest.mark.slow
 def test_a_cluster_that_has_come_to_its_time_is_saved(data, tmp_path):
-    words = ["--workers", 1, "--train_epochs", 5000, "--max_time", 0.3, *small_model()]
+    words = ["--workers", 1, "--train_epochs", 5000, "--max_minutes", 0.3, *small_model()]
     words += ["--model_dir", tmp_path / "now", "--best_model_dir", tmp_path / "best"]
     for split in ("train", "validation", "test"):
         words += [f"--{split}_data", data / split]
@@ -292,7 +292,7 @@ def test_the_command_cluster_tells_what_failed(data, tmp_path):
     [
         ({"ps": 0}, ["--sync_replicas"], "sync_replicas: TF_CONFIG has no parameter servers"),
         ({"ps": 1}, ["--devices", 2], "devices: on a CPU, or with parameter servers"),
-        ({"ps": 0}, ["--max_time", 1], "max_time: workers without parameter servers"),
+        ({"ps": 0}, ["--max_minutes", 1], "max_minutes: workers without parameter servers"),
         ({"ps": 0}, ["--early_stopping_evals", 1], "early_stopping_evals: workers without"),
         ({"ps": 1}, ["--train_batch_size", 7, "--sync_replicas"], "train_batch_size: 7 cannot be"),
     ],

@@ -178,7 +178,7 @@ def test_every_flag_and_option_that_is_named_exists():
     flags = set(re.findall(r"--(\w+)", PAGE))
     assert flags - fields == {"workers", "ps"}
     named = {"model_dir", "best_model_dir", "train_batch_size", "gradient_accumulation"}
-    named |= {"early_stopping_evals", "max_time", "train_epochs", "learning_rate"}
+    named |= {"early_stopping_evals", "max_minutes", "train_epochs", "learning_rate"}
     assert named <= fields
     assert all(f"`{name}`" in PAGE for name in named)
 

@@ -138,7 +138,7 @@ def test_the_page_has_each_option_once_and_says_which_shape_a_model():
     for cls in (Settings, Hyperparameters):
         for name, option in options_of(cls).items():
             (row,) = re.findall(rf"^\| `{name}` \|.*$", page("settings"), re.MULTILINE)
-            assert ("shapes the model" in row) == option.rule["shaping"]
+            assert ("shapes the model" in row) == option.rule["defines_architecture"]
             assert option.rule["help"] in row
 
 

@@ -113,7 +113,7 @@ def test_the_report_has_the_settings_of_the_training(shown, project):
     """And not those of the command that wrote it."""
     page = (project / "out/current/evaluation/report.html").read_text()
     assert '<th scope="row">train_epochs</th><td>6.0</td>' in page
-    assert '<th scope="row">max_time</th><td>null</td>' in page
+    assert '<th scope="row">max_minutes</th><td>null</td>' in page
 
 
 def test_what_tensorflow_says_is_in_the_log(shown, project):

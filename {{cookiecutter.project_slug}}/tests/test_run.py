@@ -231,7 +231,7 @@ def test_a_second_signal_ends_the_process_at_once(fresh):
 
 
 def test_the_time_that_a_run_may_take_is_kept(fresh):
-    process = run_program("run.py", *LONG, "--max_time", 0.03, cwd=fresh, status=130)
+    process = run_program("run.py", *LONG, "--max_minutes", 0.03, cwd=fresh, status=130)
     step = latest_step(fresh)
     assert process.stderr.endswith(
         f"interrupted: saved at step {step}; the same command goes on from there\n"

@@ -1,221 +1,47 @@
-"""All that can be set: `Settings` in project.yaml, `Hyperparameters` in hyperparameters.yaml.
+"""The hyperparameters of this project: fields here are flags, and options of hyperparameters.yaml.
 
-A field is an option everywhere: in the YAML file, as a flag of `run.py`, in the code. Its help,
-type, default and range stand here and nowhere else.
+The settings of a run are those of library/config/settings.py.
 """
 
 import dataclasses
-from pathlib import Path
 
 from library import audio as modality  # noqa: F401  what this project learns from
-from library.config import Location, option
+from library.config import Settings, TrainingHyperparameters, option  # noqa: F401
 from library.util import UserError
 
-DATA, FILES, TRAINING, SPEED, LOGGING = "data", "files", "training", "speed", "logging"
-NETWORK, SOUND, OPTIMIZATION = "network", "sound", "optimization"
-
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
-    """How and where a run happens: the command line, kept in project.yaml."""
-
-    train_data: Location = option(Location("data/train"), "data set to train on", group=DATA)
-    validation_data: Location = option(
-        Location("data/validation"), "data set that chooses the best model", group=DATA
-    )
-    test_data: Location = option(Location("data/test"), "data set that chooses nothing", group=DATA)
-    limit_train_examples: int | None = option(
-        None, "train on so many of the examples, for a quick look", group=DATA, minimum=1
-    )
-
-    hyperparameter_file: Path = option(
-        Path("hyperparameters.yaml"), "YAML file with sets of hyperparameters", group=FILES
-    )
-    hyperparameter_set: str = option("default", "the set of it to use", group=FILES)
-    model_dir: Path = option(Path("out/current"), "folder for checkpoints and logs", group=FILES)
-    best_model_dir: Path = option(Path("out/best"), "folder for the best checkpoint", group=FILES)
-    model: Path = option(
-        Path("best"),
-        "checkpoint for evaluate, predict and export",
-        group=FILES,
-        choices=("latest", "best"),
-    )
-
-    train_batch_size: int = option(32, "examples a training step", group=TRAINING, minimum=1)
-    eval_batch_size: int = option(
-        128, "examples a step of evaluation or prediction", group=TRAINING, minimum=1
-    )
-    train_epochs: float = option(
-        30, "passes over the training data in all, over all starts", group=TRAINING, above=0
-    )
-    epochs_between_evals: float = option(
-        1, "passes from evaluation to evaluation, each with a checkpoint", group=TRAINING, above=0
-    )
-    random_seed: int = option(
-        0,
-        "fixes the order, augmentation, initial weights and dropout",
-        group=TRAINING,
-        minimum=0,
-        maximum=2**31 - 1,
-    )
-
-    warm_start_from: Path | None = option(
-        None,
-        "checkpoint, or folder of one, whose variables of the same name and shape a new run takes",
-        group=TRAINING,
-    )
-    overfit: int | None = option(
-        None,
-        "only see whether the model can learn so many fixed examples by heart; nothing is kept",
-        group=TRAINING,
-        minimum=1,
-    )
-    deterministic: bool = option(
-        True, "two runs give the same weights, and one that was killed too", group=TRAINING
-    )
-    max_time: float | None = option(
-        None, "minutes after which training is saved and stops", group=TRAINING, above=0
-    )
-    early_stopping_evals: int | None = option(
-        None,
-        "evaluations in a row without a better loss that end training",
-        group=TRAINING,
-        minimum=1,
-    )
-
-    devices: int = option(
-        1,
-        "GPUs of this machine that share each batch; without one, parts of the CPU, to try it out",
-        group=SPEED,
-        choices=("all",),
-        minimum=1,
-    )
-    sync_replicas: bool = option(
-        False,
-        "with parameter servers, workers share each batch, and wait for each other",
-        group=SPEED,
-    )
-    xla: bool = option(False, "compile the network with XLA, but for the export", group=SPEED)
-    mixed_precision: bool = option(
-        False, "train in float16 on a GPU, in bfloat16 on a CPU; variables in float32", group=SPEED
-    )
-    num_parallel_calls: int = option(
-        -1, "recordings read at the same time; -1: as many as pays", group=SPEED, minimum=-1
-    )
-    prefetch_size: int = option(2, "batches made ahead", group=SPEED, minimum=1)
-    prefetch_to_device: str | None = option(
-        None, "device that batches are copied to ahead, as /gpu:0", group=SPEED
-    )
-
-    log_steps: int = option(
-        50, "steps from line to line of progress in a log", group=LOGGING, minimum=1
-    )
-    live_progress: bool = option(
-        True, "on a terminal, one line that is written over; else lines, as in a log", group=LOGGING
-    )
-    save_summary_steps: int = option(
-        100, "steps from point to point in TensorBoard", group=LOGGING, minimum=1
-    )
-    keep_checkpoint_max: int = option(
-        5, "checkpoints kept in model_dir; 0: all", group=LOGGING, minimum=0
-    )
-
-    keep_best_max: int = option(
-        1, "checkpoints kept in best_model_dir, the best ones", group=LOGGING, minimum=1
-    )
-
-    def __post_init__(self) -> None:
-        if self.epochs_between_evals > self.train_epochs:
-            raise UserError(
-                f"epochs_between_evals: {self.epochs_between_evals:g} is above train_epochs, "
-                f"{self.train_epochs:g}: there would be no evaluation"
-            )
-        if self.model_dir == self.best_model_dir:
-            raise UserError(f"best_model_dir: {self.best_model_dir} is model_dir too")
-        if self.num_parallel_calls == 0:
-            raise UserError("num_parallel_calls: 0 is not -1 or at least 1")
-
-
-@dataclasses.dataclass(frozen=True)
-class Hyperparameters:
-    """What the model is, and how it learns: hyperparameters.yaml."""
+class Network:
+    """Network"""
 
     network: str = option(
-        "cnn", "the network", group=NETWORK, choices=("cnn", "resnet"), shaping=True
+        "cnn", "network to train", choices=("cnn", "resnet"), defines_architecture=True
     )
     resnet_layers: str = option(
-        "18", "layers of a resnet", group=NETWORK, choices=("18", "34", "50"), shaping=True
+        "18", "layers of network: resnet", choices=("18", "34", "50"), defines_architecture=True
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class Spectrogram:
+    """Input"""
+
     sample_rate: int = option(
-        16000, "of the recordings, samples per second", group=SOUND, minimum=1000, shaping=True
+        16000, "samples per second of the audio clips", minimum=1000, defines_architecture=True
     )
     window_secs: float = option(
-        1.0, "length of its input, in seconds", group=SOUND, above=0, maximum=60, shaping=True
+        1.0, "length of the network's input", above=0, maximum=60, defines_architecture=True
     )
-    frame_secs: float = option(
-        0.025, "length of a spectrum, in seconds", group=SOUND, above=0, shaping=True
-    )
-    hop_secs: float = option(
-        0.01, "from spectrum to spectrum, in seconds", group=SOUND, above=0, shaping=True
-    )
-    mel_bands: int = option(
-        64, "bands of a spectrum, on the mel scale", group=SOUND, minimum=8, shaping=True
-    )
-    min_hz: float = option(60, "lower edge of the first band", group=SOUND, minimum=0, shaping=True)
-    max_hz: float = option(7600, "upper edge of the last band", group=SOUND, above=0, shaping=True)
+    frame_secs: float = option(0.025, "length of each spectrum", above=0, defines_architecture=True)
+    hop_secs: float = option(0.01, "time between two spectra", above=0, defines_architecture=True)
+    mel_bands: int = option(64, "bands of the mel scale", minimum=8, defines_architecture=True)
+    min_hz: float = option(60, "lower edge of the first band", minimum=0, defines_architecture=True)
+    max_hz: float = option(7600, "upper edge of the last band", above=0, defines_architecture=True)
 
-    dropout_rate: float = option(
-        0.3,
-        "share of features dropped before the last layer",
-        group=NETWORK,
-        minimum=0,
-        maximum=0.9,
-    )
 
-    learning_rate: float = option(3e-3, "step size of Adam", group=OPTIMIZATION, above=0)
-    learning_rate_schedule: str = option(
-        "constant",
-        "how it changes after the warm-up",
-        group=OPTIMIZATION,
-        choices=("constant", "cosine", "step", "exponential"),
-    )
-    warmup_epochs: float = option(
-        0, "epochs in which it rises from 0", group=OPTIMIZATION, minimum=0
-    )
-    decay_epochs: float = option(
-        10, "epochs until cosine is at 0, or from decay to decay", group=OPTIMIZATION, above=0
-    )
-    decay_rate: float = option(
-        0.5, "factor of each step or exponential decay", group=OPTIMIZATION, above=0, maximum=1
-    )
-    gradient_accumulation: int = option(
-        1,
-        "parts of a batch, worked on in turn where all of it does not fit in memory",
-        group=OPTIMIZATION,
-        minimum=1,
-    )
-    clip_gradient_norm: float | None = option(
-        None, "gradients are scaled down to this global norm", group=OPTIMIZATION, above=0
-    )
-    adam_beta1: float = option(
-        0.9, "decay of the mean of gradients", group=OPTIMIZATION, minimum=0, maximum=0.999999
-    )
-    adam_beta2: float = option(
-        0.999, "decay of the mean of their squares", group=OPTIMIZATION, minimum=0, maximum=0.999999
-    )
-    adam_epsilon: float = option(
-        1e-8, "added to the denominator of Adam", group=OPTIMIZATION, above=0
-    )
-    l2_regularization: float = option(
-        1e-5, "weight of half the kernels' squares in the loss", group=OPTIMIZATION, minimum=0
-    )
-    xentropy_label_smoothing: float = option(
-        0.1,
-        "share of the label spread over all classes",
-        group=OPTIMIZATION,
-        minimum=0,
-        maximum=0.9,
-    )
+@dataclasses.dataclass(frozen=True)
+class Hyperparameters(Network, Spectrogram, TrainingHyperparameters):
+    """What the model is and how it learns: the sets of hyperparameters.yaml."""
 
     def __post_init__(self) -> None:
         if self.frame_secs > self.window_secs:

@@ -5,6 +5,12 @@ from typing import TYPE_CHECKING
 from library.util import lazy
 
 if TYPE_CHECKING:
+    from library.config.command_line import CommandLine, parse_command_line
+    from library.config.hyperparameters import (
+        HeadHyperparameters,
+        OptimizationHyperparameters,
+        TrainingHyperparameters,
+    )
     from library.config.options import (
         PATHS,
         REQUIRED,
@@ -17,5 +23,15 @@ if TYPE_CHECKING:
         word_of,
     )
     from library.config.parser import Parser, Resolved, load
+    from library.config.settings import (
+        SPLITS,
+        CommandSettings,
+        DataSettings,
+        LoggingSettings,
+        RunSettings,
+        Settings,
+        SpeedSettings,
+        TrainingSettings,
+    )
 
 __getattr__ = lazy(__name__, __file__)

@@ -1,6 +1,7 @@
 """A dataclass field as an option: its default, its help, and which values it takes."""
 
 import dataclasses
+import inspect
 import math
 import os
 import re
@@ -38,12 +39,13 @@ def option(
     default: Any,
     help: str,
     *,
-    group: str = "options",
+    group: str = "",
     choices: Sequence[str] = (),
     minimum: float = -math.inf,
     maximum: float = math.inf,
     above: float = -math.inf,
-    shaping: bool = False,
+    defines_architecture: bool = False,
+    command: str = "",
 ) -> Any:
     """A field of a dataclass of options; its type is one of NOUNS, `tuple[T, ...]` or `T | None`.
 
@@ -51,15 +53,17 @@ def option(
         default: its value when neither a set nor the command line gives one; REQUIRED asks for
             one of these.
         help: its unit and its effect, as `--help` shows them.
-        group: the heading under which `--help` lists it.
         choices: the only values that are allowed, for a string; words beside paths or numbers,
             for these.
         minimum, maximum: the allowed range of a number, both included.
         above: a bound that is itself not allowed.
-        shaping: whether a model that was trained with another value cannot be used.
+        defines_architecture: whether a model that was trained with another value cannot be used.
+        command: the only command that takes its flag.
+
+    `--help` lists it under the first line of the docstring of the dataclass that defines it.
     """
     allowed = {"choices": choices, "minimum": minimum, "maximum": maximum, "above": above}
-    words = {"help": help, "group": group, "shaping": shaping}
+    words = {"help": help, "defines_architecture": defines_architecture, "command": command}
     return dataclasses.field(default=default, metadata=words | allowed)
 
 
@@ -69,11 +73,14 @@ class Option:
     def __init__(self, cls: type, field: dataclasses.Field):
         self.name, self.default, self.rule = field.name, field.default, field.metadata
         hint = typing.get_type_hints(cls)[field.name]
-        self.optional = isinstance(hint, types.UnionType)
-        if self.optional:
+        self.optional = isinstance(hint, types.UnionType) or self.default is None
+        if isinstance(hint, types.UnionType):
             hint = next(kind for kind in typing.get_args(hint) if kind is not types.NoneType)
         self.many = typing.get_origin(hint) is tuple
         self.kind: type = typing.get_args(hint)[0] if self.many else hint
+        self.group = next(
+            each for each in cls.__mro__ if self.name in inspect.get_annotations(each)
+        )
 
     def default_from(self, root: Path) -> Any:
         """Its default; a path starts from `root`."""
@@ -102,7 +109,8 @@ class Option:
             notes.append("required")
         elif self.default != ():
             notes.append(f"default: {word_of(self.default)}")
-        return self.rule["help"] + f" ({'; '.join(notes)})" * bool(notes)
+        command = f"{self.rule['command']}: " * bool(self.rule["command"])
+        return command + self.rule["help"] + f" ({'; '.join(notes)})" * bool(notes)
 
     @property
     def allowed(self) -> str:
@@ -178,5 +186,7 @@ def word_of(value: Any) -> str:
 
 
 def options_of(cls: type) -> dict[str, Option]:
-    """The options of a dataclass, by name."""
-    return {field.name: Option(cls, field) for field in dataclasses.fields(cls)}
+    """The options of a dataclass by name, those of its own and of its first base first."""
+    options = [Option(cls, field) for field in dataclasses.fields(cls)]
+    options.sort(key=lambda option: cls.__mro__.index(option.group))
+    return {option.name: option for option in options}

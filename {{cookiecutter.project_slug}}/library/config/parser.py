@@ -66,6 +66,11 @@ class Resolved:
         """The dataclass; UserError where two of its fields contradict each other."""
         return self.cls(**self.values)
 
+    def _derived(self, name: str) -> str:
+        """What null stands for, where the dataclass works that out."""
+        value = getattr(self.options, name)
+        return f": {plain(value)}" if self.values[name] is None and value is not None else ""
+
     def as_yaml(self, name: str) -> str:
         """A set of this name that can be saved, and used again."""
 
@@ -75,7 +80,7 @@ class Resolved:
             ).partition("\n")[0]
 
         pairs = ((line({key: plain(value)})[1:-1], key) for key, value in self.values.items())
-        options = [f"  {pair}  # {self.origins[key]}" for pair, key in pairs]
+        options = [f"  {pair}  # {self.origins[key]}{self._derived(key)}" for pair, key in pairs]
         return "\n".join([f"{line(name)}:", *options])
 
 
@@ -109,7 +114,7 @@ class Parser(argparse.ArgumentParser):
         self.errors: dict[str, None] = {}
         groups: dict[str, Any] = {"options": self}
         for option in (one for cls in classes for one in options_of(cls).values()):
-            title = option.rule["group"]
+            title = (option.group.__doc__ or "").partition("\n")[0].rstrip(".")
             groups[title] = groups.get(title) or self.add_argument_group(title)
             shape: dict[str, Any] = {"metavar": "VALUE"} | ({"nargs": "*"} if option.many else {})
             if option.kind is bool:

@@ -16,12 +16,13 @@ class ModelCard:
     """Lies beside the checkpoints, and goes with them to the best model and the export."""
 
     class_names: list[str]  # in the order of the labels
-    hyperparameters: dict[str, Any]  # those that shape the network: option(..., shaping=True)
+    hyperparameters: dict[str, Any]  # option(..., defines_architecture=True)
 
     @classmethod
     def of(cls, class_names: list[str], hyperparameters: Any) -> "ModelCard":
         """The card of a model, its hyperparameters a dataclass of options."""
-        shaping = [f.name for f in dataclasses.fields(hyperparameters) if f.metadata["shaping"]]
+        fields = dataclasses.fields(hyperparameters)
+        shaping = [field.name for field in fields if field.metadata["defines_architecture"]]
         return cls(
             class_names, {name: _lasting(getattr(hyperparameters, name)) for name in shaping}
         )
