@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from library.serve import EXTRA, TFLITE, Agreement, Request, serving
-from library.train import FILE as MODEL_FILE
+from library.train import MODEL_FILE
 from library.util import RunError, check_folder
 from project.input_fn import (
     blank,

@@ -133,7 +133,7 @@ def _train(
         batches = train_input(settings, hyperparameters, 0)
         return batches.take(1).cache().repeat() if one_batch else batches
 
-    model = ModelCard.of(card.classes, hyperparameters)
+    model = ModelCard.of("classification", card.target, hyperparameters)
     with tempfile.TemporaryDirectory() as folder:
         there = dataclasses.replace(settings, model_dir=Path(folder))
         estimator_of(

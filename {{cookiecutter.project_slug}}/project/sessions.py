@@ -110,7 +110,7 @@ def trained_model(settings: Settings, hyperparameters: Hyperparameters) -> tuple
     )
     folder = os.path.dirname(checkpoint)
     model = ModelCard.load(folder)
-    ModelCard.of(model.class_names, hyperparameters).must_equal(model, folder)
+    ModelCard.of(model.head, model.target, hyperparameters).must_equal(model, folder)
     return checkpoint, model
 
 

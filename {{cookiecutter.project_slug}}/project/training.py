@@ -12,8 +12,8 @@ import tensorflow as tf
 from library.distribute import Cluster, Parallel
 from library.estimator import EvalSpec, ModeKeys, TrainSpec, train_and_evaluate
 from library.report import EvaluationPicturesHook, PicturesHook, add_table
-from library.train import FILE as MODEL_FILE
 from library.train import (
+    MODEL_FILE,
     BestCheckpointExporter,
     CheckpointHook,
     EarlyStopHook,
@@ -74,7 +74,7 @@ def train(settings: Settings, hyperparameters: Hyperparameters) -> None:
         end_unless_there(cluster.needed)
     strategy = parallel.strategy()
     hyperparameters = prepared(settings, hyperparameters)
-    model = ModelCard.of(card.classes, hyperparameters)
+    model = ModelCard.of("classification", card.target, hyperparameters)
     if settings.overfit:
         overfit(settings, hyperparameters, model, card.num_examples)
         return

@@ -30,7 +30,7 @@ import convert_dataset
 import run as program
 from library.config import options_of
 from library.convert import Found, Layout, Used, folder_per_class, write_checksums
-from library.data import Card, Shard, verify
+from library.data import Card, Shard, Target, verify
 from library.distribute import Cluster, Parallel, wait_until_there
 from library.estimator import seam
 from library.profile import profiling
@@ -311,7 +311,9 @@ class Place:
     def best_model(self, *classes: str, **shaping) -> None:
         folder = self.folder / "out/best"
         (folder / "best.json").write_text(json.dumps(BEST))
-        ModelCard.of(list(classes), Hyperparameters(**shaping)).save(folder)
+        ModelCard.of(
+            "classification", Target("class", tuple(classes)), Hyperparameters(**shaping)
+        ).save(folder)
 
     def said(self, *functions: Callable[[], object]) -> list[str]:
         """The lines that they print, each as the `main` of a program that it ends."""
@@ -410,7 +412,7 @@ def other_rate(place: Place) -> list[str]:
 
 def other_run(place: Place) -> list[str]:
     place.best_model("cat", "dog")
-    model = ModelCard.of(["cat", "dog"], Hyperparameters())
+    model = ModelCard.of("classification", Target("class", ("cat", "dog")), Hyperparameters())
     by_accuracy = BestCheckpointExporter(place.folder / "out/best", "accuracy", "max")
     return place.said(lambda: plan_of(place.settings(), model, 100), by_accuracy._kept)
 
@@ -456,7 +458,7 @@ def there_twice(place: Place) -> list[str]:
 
 def no_progress(place: Place) -> list[str]:
     settings = place.settings(train_data=str(place.data / "train"), overfit=2)
-    model = ModelCard.of(Card.load(f"{settings.train_data}.json").classes, SMALL)
+    model = ModelCard.of("classification", Card.load(f"{settings.train_data}.json").target, SMALL)
     place.patch.setattr(overfit, "OVERFIT_STEPS", 1)
     learn = functools.partial(overfit.overfit, settings, SMALL, model, 2)
     failed = place.said(learn)
@@ -524,7 +526,9 @@ def no_gpu(place: Place) -> list[str]:
     if tf.config.list_physical_devices("GPU"):
         pytest.skip("there is a GPU")
     settings = place.settings(prefetch_to_device="/gpu:0")
-    plan = plan_of(settings, ModelCard.of(["cat"], Hyperparameters()), 1084)
+    plan = plan_of(
+        settings, ModelCard.of("classification", Target("class", ("cat",)), Hyperparameters()), 1084
+    )
     parallel = Parallel.of(Cluster(), 1, sync_replicas=False)
     return [
         *description(settings, plan, parallel),

@@ -67,7 +67,7 @@ def test_training_evaluates_on_schedule_and_keeps_the_best(trained):
     best = json.loads((trained / "out/best/best.json").read_text())
     assert best["step"] in (every, last)
     assert (trained / f"out/best/model.ckpt-{best['step']}.index").exists()
-    names = json.loads((trained / "out/best/model.json").read_text())["class_names"]
+    names = json.loads((trained / "out/best/model.json").read_text())["target"]["classes"]
     assert names == card["classes"]
 
 
@@ -158,7 +158,7 @@ def test_prediction_and_export_agree(trained, samples):
     served = json.loads(printed.stdout)
     good = [row for row in rows if not row["error"]]
     assert served["class"] == [row["class"] for row in good]
-    names = json.loads((trained / "out/best/model.json").read_text())["class_names"]
+    names = json.loads((trained / "out/best/model.json").read_text())["target"]["classes"]
     predicted = [[float(row[f"probability of {name}"]) for name in names] for row in good]
     np.testing.assert_allclose(served["probabilities"], predicted, atol=1e-5)
     np.testing.assert_allclose(served["probability"], np.max(predicted, 1), atol=1e-5)

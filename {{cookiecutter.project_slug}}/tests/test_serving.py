@@ -72,7 +72,7 @@ def warm_up(export: Path) -> dict[str, serving.Request]:
 
 
 def classes(export: Path) -> list[str]:
-    return json.loads((export / "assets.extra/model.json").read_text())["class_names"]
+    return json.loads((export / "assets.extra/model.json").read_text())["target"]["classes"]
 
 
 def test_the_check_has_a_line_for_all_that_is_exported(project, export, printed):

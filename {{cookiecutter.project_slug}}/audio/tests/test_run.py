@@ -90,7 +90,7 @@ def test_training_evaluates_on_schedule_and_keeps_the_best(trained):
     assert best(trained)["step"] in steps
     assert (trained / f"out/best/model.ckpt-{best(trained)['step']}.index").exists()
     model = json.loads((trained / "out/best/model.json").read_text())
-    assert model["class_names"] == card.classes == CLASSES
+    assert model["target"]["classes"] == card.classes == CLASSES
     assert model["hyperparameters"]["sample_rate"] == 16000
     process = run_program("run.py", *SHORT, cwd=trained)
     assert process.stdout.startswith(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         ProgressHook,
         XlaHook,
     )
-    from library.train.model_card import FILE, ModelCard
+    from library.train.model_card import MODEL_FILE, ModelCard
     from library.train.tasks import (
         WatchHook,
         end_unless_there,

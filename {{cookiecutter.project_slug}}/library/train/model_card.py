@@ -1,57 +1,83 @@
-"""What a checkpoint needs to be used again: the names of its classes, and what shapes it."""
+"""model.json: what a checkpoint needs to be used again."""
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 from typing import Any
 
-from library.config import URL, Location
-from library.util import UserError, replacing
+from library.config import URL, plain, word_of
+from library.data import Target
+from library.util import UserError, write_json
 
-FILE = "model.json"
+MODEL_FILE = "model.json"
+FORMAT_VERSION = 2
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelCard:
-    """Lies beside the checkpoints, and goes with them to the best model and the export."""
+    """Head, target and architecture of a model.
 
-    class_names: list[str]  # in the order of the labels
-    hyperparameters: dict[str, Any]  # option(..., defines_architecture=True)
+    It lies beside the checkpoints, and goes with them to the best model and the export.
+    """
+
+    head: str
+    target: Target
+    hyperparameters: dict[str, Any]  # those that define the architecture, as YAML knows them
+    format_version: int = FORMAT_VERSION
+
+    @property
+    def class_names(self) -> list[str]:
+        return list(self.target.classes)
 
     @classmethod
-    def of(cls, class_names: list[str], hyperparameters: Any) -> "ModelCard":
+    def of(cls, head: str, target: Target, hyperparameters: Any) -> "ModelCard":
         """The card of a model, its hyperparameters a dataclass of options."""
-        fields = dataclasses.fields(hyperparameters)
-        shaping = [field.name for field in fields if field.metadata["defines_architecture"]]
-        return cls(
-            class_names, {name: _lasting(getattr(hyperparameters, name)) for name in shaping}
-        )
+        names = [
+            field.name
+            for field in dataclasses.fields(hyperparameters)
+            if field.metadata["defines_architecture"] and field.name != "head"
+        ]
+        return cls(head, target, {name: plain(getattr(hyperparameters, name)) for name in names})
 
     @classmethod
     def load(cls, folder: str | Path) -> "ModelCard":
         """Read the card in a folder with checkpoints.
 
         Raises:
-            UserError: there is none.
+            UserError: there is none, or it is not one that this version can read.
         """
-        path = Path(folder) / FILE
+        path = Path(folder) / MODEL_FILE
         try:
-            return cls(**json.loads(path.read_text(encoding="utf-8")))
+            content = json.loads(path.read_text(encoding="utf-8"))
+            version = content.pop("format_version", 1)
+            if version not in (1, FORMAT_VERSION):
+                raise UserError(
+                    f"{path}: format_version {version}, but this program reads up to "
+                    f"{FORMAT_VERSION}: use the version of the project that wrote it"
+                )
+            hyperparameters = dict(content.pop("hyperparameters"))
+            if version == 1:  # which knew classes only
+                classes = tuple(content["class_names"])
+                return cls("classification", Target("class", classes), hyperparameters)
+            target = content.pop("target")
+            for name in ("classes", "thresholds"):
+                target[name] = tuple(target[name])
+            return cls(content["head"], Target(**target), hyperparameters)
         except OSError as error:
             raise UserError(f"{path}: {error.strerror}; it belongs to the checkpoint") from error
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise UserError(f"{path}: not the card of a model") from error
 
     def save(self, folder: str | Path) -> Path:
-        path = Path(folder) / FILE
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as temporary:
-            text = json.dumps(dataclasses.asdict(self), indent=2, ensure_ascii=False)
-            temporary.write_text(text + "\n", encoding="utf-8")
-        return path
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        write_json(Path(folder) / MODEL_FILE, dataclasses.asdict(self))
+        return Path(folder) / MODEL_FILE
 
     def must_equal(self, other: "ModelCard", folder: str | Path) -> None:
-        """Refuse to go on with a model that was made differently.
+        """Refuse to continue with a model that was made differently.
+
+        The numbers of a target (mean, std, thresholds) may differ: they follow from the data.
 
         Args:
             other: the card that was found in `folder`.
@@ -59,19 +85,40 @@ class ModelCard:
         Raises:
             UserError: with a line for each difference.
         """
-        mine, found = dataclasses.asdict(self), dataclasses.asdict(other)
-        mine |= mine.pop("hyperparameters")
-        found |= found.pop("hyperparameters")
+        mine, found = self.hyperparameters, other.hyperparameters
         lines = [
-            f"{name}: {mine.get(name)}, but the model in {folder} has {found.get(name)}: "
-            "use that value, or another folder"
+            _difference(name, mine.get(name), found.get(name), folder)
             for name in sorted(mine.keys() | found.keys())
-            if mine.get(name) != found.get(name)
+            if _last_part(mine.get(name)) != _last_part(found.get(name))
         ]
+        if self.head != other.head:
+            lines.append(_difference("head", self.head, other.head, folder))
+        if (self.target.label, self.target.classes) != (other.target.label, other.target.classes):
+            lines.append(
+                f"train_data: it has {_labels(self.target)}, but the model in {folder} has "
+                f"{_labels(other.target)}: pass data with these, or start a new run with --run NAME"
+            )
         if lines:
             raise UserError(*lines)
 
 
-def _lasting(value: Any) -> Any:
-    """A value as it is when the project was moved: of a path, its last part."""
-    return Path(value).name if isinstance(value, Location) and not URL.match(value) else value
+def _difference(name: str, mine: Any, found: Any, folder: str | Path) -> str:
+    flag = f"--{name} {word_of(found)}"
+    if isinstance(found, bool):
+        flag = f"--{name}" if found else f"--no-{name}"
+    return (
+        f"{name}: {word_of(mine)}, but the model in {folder} has {word_of(found)}: pass {flag}, or "
+        "start a new run with --run NAME"
+    )
+
+
+def _last_part(value: Any) -> Any:
+    """Of a path, what stays when the project is moved."""
+    is_path = isinstance(value, str) and not URL.match(value)
+    return re.split(r"[/\\]", value.rstrip("/\\"))[-1] if is_path else value
+
+
+def _labels(target: Target) -> str:
+    if target.label in ("class", "labels"):
+        return f"the classes {', '.join(target.classes)}"
+    return "values" if target.label == "value" else "no labels"
