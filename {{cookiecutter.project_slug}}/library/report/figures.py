@@ -227,3 +227,15 @@ def png(figure: Figure, *, dpi: int = DPI) -> bytes:
         figure.savefig(buffer, format="png", dpi=dpi)
     Image.open(buffer).convert("RGB").quantize(256).save(small, "png", optimize=True)
     return small.getvalue()
+
+
+def precision_recall(recall: np.ndarray, precision: np.ndarray) -> Figure:
+    return Figure()
+
+
+def scatter(true: np.ndarray, predicted: np.ndarray) -> Figure:
+    return Figure()
+
+
+def histogram(values: np.ndarray, name: str) -> Figure:
+    return Figure()
