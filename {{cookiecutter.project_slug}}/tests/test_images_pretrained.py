@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import run_program
+from conftest import ROOT, run_program
 
 from library.estimator import Estimator, RunConfig
 from library.nn import hub_features
@@ -243,6 +243,21 @@ def test_a_copy_placed_by_hand_is_found(plain, tmp_path, monkeypatch):
     monkeypatch.setenv("TFHUB_CACHE_DIR", str(tmp_path))
     (tmp_path / hashlib.sha1(url.encode()).hexdigest()).symlink_to(plain)
     assert checked(url, image_size=None).image_size == 16
+
+
+def test_a_url_is_fetched_without_the_pkg_resources_of_old_setuptools(plain, tmp_path):
+    url = "https://module.invalid/vision/1"
+    (tmp_path / hashlib.sha1(url.encode()).hexdigest()).symlink_to(plain)
+    (tmp_path / "program.py").write_text(
+        f"import sys; sys.path[:0] = [{str(ROOT)!r}]\n"
+        "from library.nn import hub_input\n"
+        f"assert hub_input({plain!r}).size == (16, 16)\n"
+        "assert 'tensorflow_hub' not in sys.modules\n"
+        f"assert hub_input({url!r}).size == (16, 16)\n"
+        "assert 'tensorflow_hub' in sys.modules\n"
+        "assert 'pkg_resources' not in sys.modules\n"
+    )
+    run_program("program.py", cwd=tmp_path, TFHUB_CACHE_DIR=str(tmp_path))
 
 
 def test_a_module_that_cannot_learn_can_be_used_frozen(tmp_path):

@@ -8,9 +8,11 @@ takes `training`, as https://www.tensorflow.org/hub/reusable_saved_models does.
 import dataclasses
 import functools
 import hashlib
+import importlib
 import os
+import sys
 import tempfile
-import warnings
+import types
 from pathlib import Path
 from typing import Any
 
@@ -116,14 +118,10 @@ def _remove(collection: str, variables: list[tf.Variable]) -> None:
 
 
 def _load(handle: str) -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # tensorflow-hub imports what setuptools warns of
-        import tensorflow_hub
-
     if not URL.match(handle) and not os.path.isdir(handle):
         raise UserError(f"hub_module: there is no folder {handle}")
     try:
-        path = tensorflow_hub.resolve(handle)
+        path = _tensorflow_hub().resolve(handle) if URL.match(handle) else handle
     except UNREADABLE as error:
         cache = os.environ.get("TFHUB_CACHE_DIR", Path(tempfile.gettempdir(), "tfhub_modules"))
         place = Path(cache) / hashlib.sha1(handle.encode()).hexdigest()
@@ -138,6 +136,21 @@ def _load(handle: str) -> Any:
         raise UserError(
             f"hub_module: {handle} is no SavedModel of TensorFlow 2: {error}"
         ) from error
+
+
+def _tensorflow_hub() -> Any:
+    """Import tensorflow-hub 0.16, with all that it takes from the pkg_resources of old setuptools.
+
+    It compares TensorFlow's version with 1.15.
+    """
+    pkg_resources: Any = types.ModuleType("pkg_resources")
+    pkg_resources.parse_version = lambda version: [int(n) for n in version.split(".")[:2]]
+    in_use = sys.modules.setdefault("pkg_resources", pkg_resources)
+    try:
+        return importlib.import_module("tensorflow_hub")
+    finally:
+        if in_use is pkg_resources:
+            del sys.modules["pkg_resources"]
 
 
 def _callable(module: Any, handle: str) -> Any:
