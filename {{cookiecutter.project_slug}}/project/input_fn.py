@@ -13,24 +13,22 @@ import tensorflow as tf
 from library import images
 from library.data import (
     Card,
-    Pipeline,
-    Reader,
-    Source,
-    cached,
-    read_by_id,
+    Target,
+    num_train_examples,  # noqa: F401
+    one_call,
+    prefetch_to_device,
     read_in_order,
-    read_stream,
     read_strings,
-    shuffle_and_repeat,
+    stage,
 )
+from library.data import train_records as records_of
 from library.estimator import export as estimator_export
-from library.images import blank_picture, standard_bytes
 from project.settings import Hyperparameters, Settings
 
 
 def blank(hyperparameters: Hyperparameters) -> bytes:
     """Stands for a file that cannot be used, where a prediction has to be made of something."""
-    return blank_picture()
+    return images.blank_image()
 
 
 def standard(content: bytes, hyperparameters: Hyperparameters) -> bytes:
@@ -41,7 +39,7 @@ def standard(content: bytes, hyperparameters: Hyperparameters) -> bytes:
     Raises:
         BadFileError: it cannot be used.
     """
-    return standard_bytes(content, checked=False)
+    return images.canonical_bytes(content, checked=False)
 
 
 def train_input(
@@ -69,42 +67,23 @@ def train_input(
     Returns:
         Batches of ({"image": [batch, size, size, 3]}, int64 [batch]).
     """
-    return train_pipeline(
-        settings,
-        hyperparameters,
-        start,
-        num_workers=num_workers,
-        worker=worker,
-        batch_parts=batch_parts,
-    ).dataset()
-
-
-def train_pipeline(
-    settings: Settings,
-    hyperparameters: Hyperparameters,
-    start: int,
-    *,
-    num_workers: int = 1,
-    worker: int = 0,
-    batch_parts: int = 1,
-) -> Pipeline:
-    """The stages of `train_input`."""
     image_size = hyperparameters.input_size
+    target = target_of(settings.train_data)
 
     def seeds_of(number: tf.Tensor) -> list[tf.Tensor]:
         """Of crop and flip: from the number of the sample in the run."""
         seed = tf.stack([tf.constant(settings.random_seed, tf.int64), number])
         return tf.unstack(tf.random.experimental.stateless_split(seed, 2))
 
-    def decode(number: tf.Tensor, example: tuple[tf.Tensor, tf.Tensor]) -> tuple[tf.Tensor, ...]:
-        _, record = example
-        encoded, label, _ = images.parse_example(record)
+    def decode(number: tf.Tensor, _: tf.Tensor, record: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        example = images.parse_example(record, target)
         window_of = functools.partial(
             images.random_window,
             min_area=hyperparameters.min_crop_area,
             seed=seeds_of(number)[0],
         )
-        return number, images.decode_window(encoded, window_of, image_size=image_size), label
+        image = images.decode_window(example["encoded"], window_of, image_size=image_size)
+        return number, image, example["label"]
 
     def augment(
         number: tf.Tensor, image: tf.Tensor, label: tf.Tensor
@@ -114,48 +93,33 @@ def train_pipeline(
             image = tf.image.stateless_random_flip_left_right(image, seeds_of(number)[1])
         return {"image": images.to_dtype(image, image_size, hyperparameters.input_dtype)}, label
 
-    numbers = tf.data.Dataset.range(start + worker, tf.int64.max, num_workers)
-    return Pipeline(
-        records=tf.data.Dataset.zip((numbers, train_records(settings, start, num_workers, worker))),
-        maps={"decode": decode, "augment": augment},
-        batch_size=settings.train_batch_size // batch_parts,
-        num_parallel_calls=settings.num_parallel_calls,
-        prefetch_size=settings.prefetch_size,
-        deterministic=settings.deterministic,
-        device=settings.prefetch_to_device,
+    options = tf.data.Options()
+    options.deterministic = settings.deterministic
+    return (
+        train_records(settings, start, num_workers, worker)
+        .with_options(options)
+        .apply(stage("read"))
+        # One example a call: several are decoded at the same time, and none waits for a batch.
+        .apply(one_call(decode, augment, num_parallel_calls=settings.num_parallel_calls))
+        .batch(settings.train_batch_size // batch_parts, drop_remainder=True)
+        # The next batches are made while the network works on this one.
+        .prefetch(settings.prefetch_size)
+        .apply(stage("batch"))
+        .apply(prefetch_to_device(settings.prefetch_to_device))
     )
 
 
 def train_records(
     settings: Settings, start: int, num_workers: int = 1, worker: int = 0
 ) -> tf.data.Dataset:
-    """The training data after so many examples, shuffled: (number, record) without end.
-
-    Another source comes in here: see `library.sources`.
-    """
-    seed = settings.random_seed
-    if settings.shuffle == "stream":
-        buffer_mb = settings.shuffle_buffer_mb
-        records = read_stream(settings.train_data, seed, start, buffer_mb=buffer_mb)
-        return records.shard(num_workers, worker)
-    # Ids are shuffled, and never pictures: all of them, at the cost of no memory.
-    source = train_source(settings)
-    num_examples = min(source.num_examples, settings.limit_train_examples or source.num_examples)
-    ids = shuffle_and_repeat(num_examples, seed, start).shard(num_workers, worker)
-    return ids.apply(read_by_id(source, settings.num_parallel_calls))
+    """(number of the sample, id, record) of the training data, shuffled, without end."""
+    to_cache = images.decoded_examples if settings.cache_decoded else None
+    return records_of(settings, start, num_workers=num_workers, worker=worker, to_cache=to_cache)
 
 
-def train_source(settings: Settings) -> Source:
-    """The training data by number, from its shards or from a cache."""
-    if settings.cache == "none":
-        return Reader(settings.train_data)
-    convert = images.decoded_examples if settings.cache_decoded else images.encoded_examples
-    return cached(settings.train_data, settings.cache, convert, folder=settings.cache_dir)
-
-
-def num_train_examples(settings: Settings, card: Card) -> int:
-    """The examples of an epoch: all, or as many as `limit_train_examples` leaves."""
-    return min(card.num_examples, settings.limit_train_examples or card.num_examples)
+def target_of(path: str) -> Target:
+    """Which labels a dataset has."""
+    return Card.load(f"{path}.json").target
 
 
 def overfit_input(settings: Settings, hyperparameters: Hyperparameters) -> tf.data.Dataset:
@@ -164,22 +128,21 @@ def overfit_input(settings: Settings, hyperparameters: Hyperparameters) -> tf.da
     Returns:
         Batches of ({"image": [batch, size, size, 3]}, int64 [batch]) without end.
     """
-    uncached = dataclasses.replace(settings, cache="none")
+    uncached = dataclasses.replace(settings, cache="none", cache_decoded=False)
+    target = target_of(settings.train_data)
     batches = (
         train_records(uncached, 0)
         .take(settings.overfit)
-        .map(lambda _, record: evaluation_example(record, hyperparameters))
+        .map(lambda _, __, record: evaluation_example(record, target, hyperparameters))
         .batch(settings.train_batch_size)
     )
     return batches.cache().repeat()
 
 
 def keys_of_batch(settings: Settings, start: int, batch: int) -> list[str]:
-    """The file names of the pictures of a batch, counted from 0, of a run that began at `start`."""
+    """The file names of the images of a batch, counted from 0, of a run that began at `start`."""
     size = settings.train_batch_size
-    records = train_records(settings, start).skip(batch * size).take(size)
-    keys = records.map(lambda _, record: images.parse_example(record)[2])
-    return [key.decode(errors="replace") for key in keys.as_numpy_iterator()]
+    return images.train_keys(settings, start, (batch + 1) * size)[-size:]
 
 
 def central_crop(encoded: tf.Tensor, hyperparameters: Hyperparameters) -> tf.Tensor:
@@ -193,11 +156,11 @@ def central_crop(encoded: tf.Tensor, hyperparameters: Hyperparameters) -> tf.Ten
 
 
 def evaluation_example(
-    record: tf.Tensor, hyperparameters: Hyperparameters
+    record: tf.Tensor, target: Target, hyperparameters: Hyperparameters
 ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-    """A record -> features and label, nothing in them by lot."""
-    encoded, label, _ = images.parse_example(record)
-    return {"image": central_crop(encoded, hyperparameters)}, label
+    """A record -> features and label, nothing in them at random."""
+    example = images.parse_example(record, target)
+    return {"image": central_crop(example["encoded"], hyperparameters)}, example["label"]
 
 
 def evaluation_input(
@@ -213,8 +176,10 @@ def evaluation_input(
     def named_example(
         number: tf.Tensor, record: tf.Tensor
     ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-        features, label = evaluation_example(record, hyperparameters)
-        return {**features, "key": images.parse_example(record)[2]}, label
+        features, label = evaluation_example(record, target, hyperparameters)
+        return {**features, "key": images.parse_example(record, target)["key"]}, label
+
+    target = target_of(path)
 
     return (
         read_in_order(path)
@@ -276,7 +241,5 @@ def device_input(hyperparameters: Hyperparameters) -> estimator_export.ServingIn
 
 
 def encoded_examples(path: str, count: int, hyperparameters: Hyperparameters) -> list[bytes]:
-    """At most so many pictures, spread over a data set, as `prediction_input` takes them."""
-    step = max(1, Card.load(f"{path}.json").num_examples // count)
-    records = read_in_order(path).shard(step, 0).take(count)
-    return [images.parse_example(record)[0].numpy() for _, record in records]
+    """At most so many images, spread over a dataset, as `prediction_input` takes them."""
+    return images.encoded_examples(path, count)

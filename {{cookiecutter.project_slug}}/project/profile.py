@@ -9,11 +9,11 @@ from typing import Any
 import tensorflow as tf
 
 from library.config import URL
-from library.data import Card
+from library.data import Card, num_train_examples
 from library.profile import Speed, Stored, profiling
 from library.train import ModelCard
 from library.util import UserError
-from project.input_fn import num_train_examples, train_input, train_pipeline
+from project.input_fn import train_input
 from project.networks import prepared
 from project.sessions import estimator_of, told_in_a_line, training_data, without_missing_device
 from project.settings import Hyperparameters, Settings, modality
@@ -49,8 +49,12 @@ def profile(
             _show_storage(modality.open_data(settings.train_data))
         print(f"{'':36}{'examples/s':>12}{'ms a batch':>12}{'cores':>7}{'resident MB':>13}")
         stages = {}
-        pipeline = train_pipeline(settings, hyperparameters, 0)
-        for name, speed in profiling.measure_stages(pipeline, seconds=seconds):
+        measured = profiling.measure_stages(
+            functools.partial(train_input, settings, hyperparameters, 0),
+            settings.train_batch_size,
+            seconds=seconds,
+        )
+        for name, speed in measured:
             stages[name] = speed
             _show(f"input up to {name}", speed)
         alone = speed_of(settings, hyperparameters, one_batch=True)
@@ -127,7 +131,7 @@ def _train(
     one_batch: bool = False,
 ) -> None:
     """Train in a temporary folder until the hook ends it, on one batch or on all."""
-    train_pipeline(settings, hyperparameters, 0)  # fills a cache
+    train_input(settings, hyperparameters, 0)  # fills a cache
 
     def input_fn() -> tf.data.Dataset:
         batches = train_input(settings, hyperparameters, 0)

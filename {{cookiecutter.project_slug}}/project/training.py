@@ -39,7 +39,6 @@ from project.input_fn import (
     keys_of_batch,
     num_train_examples,
     train_input,
-    train_pipeline,
 )
 from project.model_fn import model_fn
 from project.networks import prepared
@@ -95,7 +94,7 @@ def train(settings: Settings, hyperparameters: Hyperparameters) -> None:
         return
     with told_in_a_line(settings, settings.train_data):
         # Opened, or brought to a cache, before anything is written.
-        train_pipeline(settings, hyperparameters, 0)
+        train_input(settings, hyperparameters, 0)
     warm_start = _warm_start(settings, hyperparameters, model, plan)
     _write_start(settings, hyperparameters, plan, model, cluster, warm_start)
     if settings.deterministic and tf.config.list_physical_devices("GPU"):

@@ -114,11 +114,11 @@ def test_broken_pictures_are_listed(samples, tmp_path):
     assert names == [".test.partial", "test.rejected.csv"], "kept for a look, or more patience"
 
     process = convert(tmp_path / "in", tmp_path / "out", "test", "--max_rejected", 0.1)
-    assert "24 pictures of 6 classes" in process.stdout
+    assert "24 images of 6 classes" in process.stdout
     with open(tmp_path / "out" / "test.rejected.csv", newline="") as file:
         rows = {row["file"]: row["reason"] for row in csv.DictReader(file)}
-    assert rows["bar/notes.txt"] == "not a picture"
-    assert rows["star/broken.jpg"].startswith("broken picture: ")
+    assert rows["bar/notes.txt"] == "not an image"
+    assert rows["star/broken.jpg"].startswith("broken image: ")
 
     for path in (broken, tmp_path / "in" / "bar" / "notes.txt"):
         path.unlink()
@@ -185,7 +185,7 @@ def test_no_picture_gets_into_both_sets_by_another_conversion(samples, tmp_path)
     convert(samples / "test", out, "train", "--validation_fraction", 0.3)
     before = files(out)
     process = convert(samples / "test", out, "train", "--overwrite", status=2)
-    assert "has pictures of train, which would be in both: give 0.3 again" in process.stderr
+    assert "has images of train, which would be in both: give 0.3 again" in process.stderr
     more = ("--validation_fraction", 0.3, "--overwrite")
     process = convert(samples / "test", out, "other", *more, status=2)
     assert "validation.json is not of other, but of train: take another" in process.stderr
@@ -199,7 +199,7 @@ def test_file_names_need_not_be_text(samples, tmp_path):
     shutil.copytree(samples / "test" / "bar", tmp_path / "in" / "bar")
     (tmp_path / "in" / "bar" / "not\udcfftext.jpg").write_bytes(b"no picture")
     convert(tmp_path / "in", tmp_path / "out", "train", "--max_rejected", 1)
-    assert b"not\xfftext.jpg,not a picture" in (tmp_path / "out/train.rejected.csv").read_bytes()
+    assert b"not\xfftext.jpg,not an image" in (tmp_path / "out/train.rejected.csv").read_bytes()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
@@ -306,7 +306,7 @@ def test_other_files_begin_a_conversion_anew(samples, tmp_path):
     (tmp_path / "in" / "bar" / "broken.jpg").write_bytes(b"no picture")
     convert(tmp_path / "in", tmp_path / "out", "test", status=2)
     process = convert(tmp_path / "in", tmp_path / "out", "test", "--max_rejected", 0.5)
-    assert "24 pictures of 6 classes" in process.stdout
+    assert "24 images of 6 classes" in process.stdout
     (tmp_path / "in" / "bar" / "broken.jpg").unlink()
     process = convert(tmp_path / "in", tmp_path / "out", "test", "--overwrite")
     assert "going on" not in process.stdout
@@ -477,11 +477,11 @@ def test_a_picture_that_is_broken_in_a_good_record_is_found(data, tmp_path):
         records[record] = example.SerializeToString()
     file = tmp_path / "data" / card.shards[0].file
     shard, rows = write_shard(file, map(bytes, records))
-    write_index(tmp_path / "data" / "test.index", [rows])
+    write_index(tmp_path / "data" / "test", [rows])
     dataclasses.replace(card, shards=[shard]).save(tmp_path / "data" / "test.json")
     process = verify(tmp_path / "data", "test", status=2)
     assert "2 faults, the first one: " in process.stderr
-    assert "record 3 has a broken picture" in process.stderr
+    assert "record 3 has a broken image" in process.stderr
 
 
 def test_a_file_that_changes_while_it_is_read_is_rejected(tmp_path, monkeypatch):

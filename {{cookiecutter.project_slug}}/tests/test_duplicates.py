@@ -5,7 +5,7 @@ import io
 import numpy as np
 import pytest
 from PIL import Image
-from test_kinds import REJECTED
+from test_images_kinds import REJECTED
 
 from library.convert import (
     Found,

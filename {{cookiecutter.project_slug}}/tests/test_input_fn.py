@@ -8,16 +8,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from library.data import Card
-from library.images import central_square, parse_example
+from library.data import Card, cut_at, stages_of
+from library.images import central_square
+from library.images import parse_example as parse
 from project.input_fn import (
     evaluation_input,
     keys_of_batch,
     overfit_input,
     prediction_input,
     serving_input,
+    target_of,
     train_input,
-    train_pipeline,
     train_records,
 )
 from project.settings import Hyperparameters, Settings
@@ -63,7 +64,8 @@ def test_training_goes_on_where_it_stopped(settings, step):
 def keys(settings: Settings, *args: int, count: int) -> list[str]:
     """The names of the first records."""
     records = train_records(settings, *args).take(count).as_numpy_iterator()
-    return [parse_example(record)[2].numpy().decode() for _, record in records]
+    target = target_of(settings.train_data)
+    return [parse(record, target)["key"].numpy().decode() for *_, record in records]
 
 
 @pytest.mark.parametrize("shuffle", ["global", "stream"])
@@ -182,15 +184,23 @@ def test_about_half_of_the_pictures_are_mirrored(settings):
 
 
 def test_the_stages_of_the_pipeline_lead_to_its_batches(settings):
-    pipeline = train_pipeline(settings, SMALL, 0)
-    number, (_, record) = next(pipeline.up_to("read").as_numpy_iterator())
+    def build() -> tf.data.Dataset:
+        return train_input(settings, SMALL, 0)
+
+    def first(stage: str) -> tuple:
+        return next(cut_at(stage, build).as_numpy_iterator())
+
+    assert stages_of(build) == ["read", "decode", "augment", "batch"]
+    number, _, record = first("read")
     assert (number, type(record)) == (0, bytes)
-    _, window, label = next(pipeline.up_to("decode").as_numpy_iterator())
+    _, window, label = first("decode")
     assert (window.dtype, window.shape[2]) == (np.uint8, 3)
-    features, _ = next(pipeline.up_to("augment").as_numpy_iterator())
-    ((images, labels),) = take(pipeline.dataset(), 1)
+    features, _ = first("augment")
+    ((images, labels),) = take(build(), 1)
+    ((cut, _),) = take(cut_at("batch", build), 1)
+    assert (cut == images).all()
     assert (features["image"] == images[0]).all()
-    assert label == labels[0] == parse_example(record)[1].numpy()
+    assert label == labels[0] == parse(record, target_of(settings.train_data))["label"].numpy()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "uint8"])
@@ -204,7 +214,8 @@ def test_training_evaluation_and_serving_agree_where_nothing_is_by_lot(settings,
         for file in sorted(data.glob("test-*.tfrecord"))
         for record in tf.data.TFRecordDataset(str(file)).as_numpy_iterator()
     ]
-    encoded = [parse_example(record)[0] for record in records]
+    target = target_of(str(data / "test"))
+    encoded = [parse(record, target)["encoded"] for record in records]
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         receiver = serving_input(hyperparameters)
         served = session.run(

@@ -1,6 +1,7 @@
 """The profiler: what it measures, and its verdict on trainings with a known bottleneck."""
 
 import dataclasses
+import functools
 import time
 
 import numpy as np
@@ -13,7 +14,7 @@ from library.data import Reader
 from library.profile import profiling
 from library.util import UserError
 from project import networks, profile
-from project.input_fn import train_pipeline
+from project.input_fn import train_input
 from project.settings import Hyperparameters, Settings
 
 
@@ -113,14 +114,16 @@ def test_the_verdict_is_right_where_the_bottleneck_is_known(
 
 def test_stages_add_up(data):
     settings = Settings(train_data=str(data / "train"), train_batch_size=8)
-    pipeline = train_pipeline(settings, Hyperparameters(image_size=16), 0)
-    speeds = dict(profiling.measure_stages(pipeline, seconds=0.3))
+    small = Hyperparameters(image_size=16)
+    build = functools.partial(train_input, settings, small, 0)
+    speeds = dict(profiling.measure_stages(build, 8, seconds=0.3))
     assert list(speeds) == ["read", "decode", "augment", "batch"]
     for speed in speeds.values():
         assert speed.examples_per_sec == pytest.approx(8e3 / speed.batch_ms)
         assert 50 < speed.resident_mb < 10_000
-    on_a_device = dataclasses.replace(pipeline, device="/cpu:0")
-    assert list(dict(profiling.measure_stages(on_a_device, seconds=0.1)))[-1] == "device"
+    there = dataclasses.replace(settings, prefetch_to_device="/cpu:0")
+    build = functools.partial(train_input, there, small, 0)
+    assert list(dict(profiling.measure_stages(build, 8, seconds=0.1)))[-1] == "device"
 
 
 def test_the_storage_is_read_in_three_ways(data):

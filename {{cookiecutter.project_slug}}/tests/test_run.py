@@ -133,11 +133,11 @@ def test_prediction_and_export_agree(trained, samples):
     words = ["--input", trained / "more", "--output", "bad.csv"]
     process = run_program("run.py", "predict", *SHORT, *words, cwd=trained, status=2)
     assert "--input: none of 1 files could be used: see bad.csv" in process.stderr
-    assert "not a picture" in (trained / "bad.csv").read_text()
+    assert "not an image" in (trained / "bad.csv").read_text()
     with open(trained / "predictions.csv", newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert [Path(row["file"]).parent.name for row in rows] == ["star"] * 4 + ["more"] + ["bar"] * 4
-    assert (rows[4]["class"], rows[4]["error"]) == ("", "not a picture")
+    assert (rows[4]["class"], rows[4]["error"]) == ("", "not an image")
 
     run_program("run.py", "export", *SHORT, "--export_dir", "export", cwd=trained)
     (export,) = (trained / "export").iterdir()

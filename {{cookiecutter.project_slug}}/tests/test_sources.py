@@ -38,7 +38,7 @@ def many(tmp_path) -> str:
         )
         for shard in range(5)
     ]
-    write_index(tmp_path / "many.index", [rows for _, rows in written])
+    write_index(tmp_path / "many", [rows for _, rows in written])
     Card(["x"], {"x": COUNT}, [shard for shard, _ in written], {}).save(tmp_path / "many.json")
     return str(tmp_path / "many")
 

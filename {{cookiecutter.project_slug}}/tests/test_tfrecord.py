@@ -11,7 +11,6 @@ import pytest
 import tensorflow as tf
 
 from library.data import (
-    INDEX,
     Card,
     DamagedRecordError,
     Reader,
@@ -27,12 +26,12 @@ RECORDS = [[b"", b"a" * 1000, b"b"], [b"c", b"d"]]
 
 @pytest.fixture
 def path(tmp_path) -> str:
-    """A data set of two shards and five records."""
+    """A dataset of two shards and five records."""
     written = [
         write_shard(tmp_path / f"some-{number:05}-of-00002.tfrecord", records)
         for number, records in enumerate(RECORDS)
     ]
-    write_index(tmp_path / "some.index", [rows for _, rows in written])
+    write_index(tmp_path / "some", [rows for _, rows in written])
     Card(["x"], {"x": 5}, [shard for shard, _ in written], {}).save(tmp_path / "some.json")
     return str(tmp_path / "some")
 
@@ -82,11 +81,11 @@ def test_threads_share_a_reader_where_a_file_has_one_place_for_all(path, monkeyp
 
 
 @pytest.mark.parametrize("change", [remove, cut, empty, of_another_set, of_another_kind])
-def test_an_index_that_does_not_fit_is_written_anew(path, tmp_path, change, capsys):
+def test_an_index_that_does_not_fit_is_rewritten(path, tmp_path, change, capsys):
     before = (tmp_path / "some.index").read_bytes()
     change(tmp_path / "some.index")
     assert Reader(path).read(np.arange(5)).tolist() == sum(RECORDS, [])
-    assert "some.index: written anew" in capsys.readouterr().out
+    assert "some.index: rewritten" in capsys.readouterr().out
     assert (tmp_path / "some.index").read_bytes() == before
 
 
@@ -97,7 +96,7 @@ def test_any_tfrecords_can_be_indexed(tmp_path):
             for record in records:
                 writer.write(record)
     rows = index_of(files)
-    assert rows.dtype == INDEX
+    assert rows.dtype.names == ("shard", "length", "offset")
     assert rows["shard"].tolist() == [0, 0, 0, 1, 1]
     assert rows["length"].tolist() == [0, 1000, 1, 1, 1]
     assert rows["offset"].tolist() == [0, 16, 1032, 0, 17]
@@ -128,7 +127,7 @@ def test_shards_of_another_number_of_records_are_refused(path, tmp_path):
         Reader(path)
 
 
-def test_a_data_set_can_be_moved(path, tmp_path):
+def test_a_dataset_can_be_moved(path, tmp_path):
     shutil.copytree(tmp_path, tmp_path / "elsewhere")
     assert Reader(tmp_path / "elsewhere" / "some").read(np.array([4])).tolist() == [b"d"]
 
@@ -169,7 +168,7 @@ def test_files_that_do_not_belong_together_are_refused(path, tmp_path, suffix, c
 
 def test_more_shards_than_files_may_be_open_is_one_line(tmp_path):
     parts = [write_shard(tmp_path / f"few-{n:05}-of-00050.tfrecord", [b"x"]) for n in range(50)]
-    write_index(tmp_path / "few.index", [rows for _, rows in parts])
+    write_index(tmp_path / "few", [rows for _, rows in parts])
     Card(["x"], {"x": 50}, [shard for shard, _ in parts], {}).save(tmp_path / "few.json")
     resource = pytest.importorskip("resource", reason="Windows has no such limit")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -188,5 +187,5 @@ def test_a_card_of_another_version_is_refused(path, tmp_path):
         Card.load(tmp_path / "some.json")
 
 
-def test_a_whole_data_set_is_verified(path):
+def test_a_whole_dataset_is_verified(path):
     verify(path)

@@ -1,14 +1,13 @@
-"""TFRecord shards by number or in order, shuffling, cache, record and replay."""
+"""TFRecord shards by number or in order, shuffling, cache, stages, record and replay."""
 
 from typing import TYPE_CHECKING
 
 from library.util import lazy
 
 if TYPE_CHECKING:
-    from library.data.cache import cached
     from library.data.card import UNLABELED, Card, Label, Shard, Target, expect_sizes
     from library.data.modality import EDGE, Modality
-    from library.data.order import POSITIONS_PER_CALL, random_shard, shuffle_and_repeat
+    from library.data.order import random_shard, shuffle_and_repeat
     from library.data.pipeline import Pipeline
     from library.data.recording import record_dataset, replay_dataset
     from library.data.sources import (
@@ -22,18 +21,18 @@ if TYPE_CHECKING:
         read_stream,
         read_strings,
     )
+    from library.data.stages import cut_at, one_call, prefetch_to_device, stage, stages_of
     from library.data.tfrecord import (
-        FOOTER,
-        HEADER,
-        INDEX,
         DamagedRecordError,
         Reader,
+        find_records,
         index_of,
-        length_in,
-        masked_crc,
+        read_frame,
+        record_in,
         verify,
         write_index,
         write_shard,
     )
+    from library.data.training import num_train_examples, train_records
 
 __getattr__ = lazy(__name__, __file__)

@@ -1,11 +1,10 @@
-"""Examples kept where they are read faster: in memory, or in a data set of their own on this disk.
+"""Training examples kept where they are read faster: in memory, or in a dataset on this disk.
 
 A cache is read by id, so that each epoch still has an order of its own.
 """
 
 import contextlib
 import dataclasses
-import functools
 import hashlib
 import itertools
 import shutil
@@ -17,108 +16,116 @@ import psutil
 import tensorflow as tf
 
 from library.data.card import Card
-from library.data.sources import read_in_order
+from library.data.sources import ReadShard, Source, read_in_order, read_tfrecords
 from library.data.tfrecord import Reader, write_index, write_shard
 from library.util import UserError, check_folder
 
 SAMPLE = 100
-"""Examples whose size stands for that of all."""
+"""Examples whose mean size stands for that of all."""
 SHARE = 0.9
-"""Of what is free: the rest is for the training."""
+"""Of the free memory or disk; the rest is for the training."""
 CONTAINER = Path("/sys/fs/cgroup")
+
+Convert = Callable[[tf.data.Dataset], Iterable[bytes]]
+"""A dataset of contents -> what is kept of each, in the same order."""
 
 
 class Memory:
-    """Records by their number, in memory: a `library.sources.Source`."""
+    """Contents in memory: a `library.data.Source`."""
 
     dtype = np.dtype(object)
     shape: Sequence[int] = ()
 
-    def __init__(self, records: Iterable[bytes]):
-        self.records = np.array([*records], object)
+    def __init__(self, contents: Iterable[bytes]):
+        self.contents = np.array([*contents], object)
 
     @property
     def num_examples(self) -> int:
-        return len(self.records)
+        return len(self.contents)
 
     def read(self, ids: np.ndarray) -> np.ndarray:
-        return self.records[ids]
+        return self.contents[ids]
+
+
+_in_memory: dict[Path, Memory] = {}
 
 
 def cached(
     path: str,
     kind: str,
-    convert: Callable[[tf.data.Dataset], Iterable[bytes]],
-    *,
+    convert: Convert,
     folder: str | Path,
-) -> Memory | Reader:
-    """The records of a data set, kept; they are read once, in their order.
+    read_shard: ReadShard = read_tfrecords,
+) -> Source:
+    """The dataset `path` in a cache; it is read once, in order.
 
-    Memory is filled once in a process, and files once for all processes: a cache that is there is
-    used again as long as the card of the data set is the same.
+    Memory is filled once for a process, a file once for all processes: as long as the card of the
+    dataset is the same, a cache that is there is used again.
 
     Args:
-        path: the data set, as "data/train"; also on another file system that TensorFlow reads.
+        path: the dataset, as "data/train"; also on another file system that TensorFlow reads.
         kind: "memory" or "file".
-        convert: a dataset of records -> what is kept for each of them, in the same order.
-        folder: for files; it holds a data set for each that was cached.
+        convert: what is kept of each example.
+        folder: of the files: it holds a dataset for each that was cached.
+        read_shard: how a shard is read.
 
     Raises:
-        UserError: there is no room for it: memory or disk would be full.
+        UserError: there is no room: memory or disk would be full.
     """
     card = Card.load(f"{path}.json")
     version = hashlib.sha256(f"{card}{convert.__module__}.{convert.__qualname__}".encode())
     name = Path(folder) / f"{Path(path).name}-{version.hexdigest()[:16]}"
     if kind == "memory":
-        return _in_memory(str(path), convert, name)
+        if name not in _in_memory:
+            _in_memory.clear()  # one is kept at a time
+            _in_memory[name] = _read(path, convert, read_shard)
+        return _in_memory[name]
     check_folder("cache_dir", folder)
     if not Path(f"{name}.json").exists():
-        _fill(name, path, card, convert)
+        _fill(name, path, convert, read_shard)
     return Reader(name)
 
 
-@functools.lru_cache(maxsize=1)
-def _in_memory(path: str, convert: Callable, version: Path) -> Memory:
-    """One at a time is kept; `version` is there to tell data sets of one path apart."""
-    records = _records(path)
-    size = _expect_room("memory", path, records, convert, free_memory())
-    print(f"cache: {path}, about {size / 2**30:.2f} GB, is read into memory", flush=True)
-    return Memory(convert(records))
+def _read(path: str, convert: Convert, read_shard: ReadShard) -> Memory:
+    """Fill memory."""
+    contents = _contents(path, read_shard)
+    size = _expect_room("memory", path, contents, convert, free_memory())
+    print(f"cache: reading {path}, about {size / 2**30:.2f} GB, into memory", flush=True)
+    return Memory(convert(contents))
 
 
-def _fill(name: Path, path: str, card: Card, convert: Callable) -> None:
-    """Write the data set `name`; its card comes last."""
+def _fill(name: Path, path: str, convert: Convert, read_shard: ReadShard) -> None:
+    """Write the dataset `name`; its card comes last."""
     name.parent.mkdir(parents=True, exist_ok=True)
+    contents, card = _contents(path, read_shard), Card.load(f"{path}.json")
     free = shutil.disk_usage(name.parent).free
-    size = _expect_room("file", path, _records(path), convert, free)
-    print(f"cache: {path}, about {size / 2**30:.2f} GB, is written to {name.parent}", flush=True)
-    records = iter(convert(_records(path)))
-    written = []
+    size = _expect_room("file", path, contents, convert, free)
+    print(f"cache: writing {path}, about {size / 2**30:.2f} GB, to {name.parent}", flush=True)
+    kept, written = iter(convert(contents)), []
     for number, shard in enumerate(card.shards):
         file = name.with_name(f"{name.name}-{number:05}-of-{len(card.shards):05}.tfrecord")
-        written.append(write_shard(file, itertools.islice(records, shard.examples)))
-    write_index(name.with_name(f"{name.name}.index"), [rows for _, rows in written])
-    shards = [shard for shard, _ in written]
-    options = {**card.options, "cache_of": str(path)}
+        written.append(write_shard(file, itertools.islice(kept, shard.examples)))
+    write_index(name, [rows for _, rows in written])
+    shards, options = [shard for shard, _ in written], {**card.options, "cache_of": str(path)}
     dataclasses.replace(card, shards=shards, options=options).save(f"{name}.json")
 
 
-def _records(path: str) -> tf.data.Dataset:
-    return read_in_order(path).map(lambda number, record: record)
+def _contents(path: str, read_shard: ReadShard) -> tf.data.Dataset:
+    return read_in_order(path, read_shard).map(lambda number, content: content)
 
 
 def _expect_room(
-    kind: str, path: str, records: tf.data.Dataset, convert: Callable, free: int
+    kind: str, path: str, contents: tf.data.Dataset, convert: Convert, free: int
 ) -> float:
-    """The size of all, in bytes, by that of some; or a refusal."""
-    sizes = [len(record) for record in convert(records.take(SAMPLE))]
+    """The size of all in bytes, estimated from some; a UserError if that is not free."""
+    sizes = [len(content) for content in convert(contents.take(SAMPLE))]
     count = Card.load(f"{path}.json").num_examples
     size = count * float(np.mean(sizes))
     if size > SHARE * free:
-        another = "file or none" if kind == "memory" else "none, or another cache_dir"
+        instead = "file or none" if kind == "memory" else "none, or another cache_dir"
         raise UserError(
             f"cache: {kind} has no room for {path}: {count:,} examples take about "
-            f"{size / 2**30:.2f} GB, and {free / 2**30:.2f} GB are free: set cache: {another}"
+            f"{size / 2**30:.2f} GB, and {free / 2**30:.2f} GB are free: set cache: {instead}"
         )
     return size
 

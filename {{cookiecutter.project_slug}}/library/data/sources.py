@@ -1,13 +1,12 @@
-"""Where examples come from: files, TFRecords, HDF5, a generator.
+"""Where examples come from: TFRecords, files, HDF5, a generator.
 
-Each source is a dataset of (key, content). The key names an example, int64 or string, and goes
-with it as far as the predictions; the content is what the first map of a pipeline takes. Those that
-can be read in any order are made of ids, so that a run starts anywhere in a shuffle of all:
+A source is a dataset of (key, content). The key names an example, int64 or string, and travels
+with it to the predictions; the content is what the first function of the chain takes. Sources that
+can be read in any order start from ids, so that a run starts anywhere in a global shuffle:
 
     shuffle_and_repeat(source.num_examples, seed, start).apply(read_by_id(source, -1))
 
-Paths can be those of any file system that TensorFlow reads, but where Python reads, by id and from
-HDF5.
+Paths can be on any file system that TensorFlow reads, except for reading by id and HDF5.
 """
 
 import itertools
@@ -22,45 +21,53 @@ import tensorflow as tf
 
 from library.data.card import Card
 from library.data.order import shuffle_and_repeat
+from library.data.stages import Transformation
 from library.util import UserError
 
 IDS_PER_CALL = 64
-"""One call of Python for so many examples: one for each costs a fifth of the speed."""
-STRINGS_AT_A_TIME = 32
-
+"""Examples that one call of Python reads: a call for each costs a fifth of the speed."""
+STRINGS_PER_CALL = 32
 SHARDS_IN_TURNS = 4
-"""Files that a stream reads from at the same time: neighbours in a file do not stay neighbours."""
+"""Shards that a stream reads from at the same time, so that neighbours do not stay neighbours."""
+BLOCK_LENGTH = 16
+"""Examples that it takes from each in turn."""
+
+ReadShard = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.data.Dataset]
+"""File of a shard, string; id of its first example, int64; number of its examples, int64 -> a
+dataset of (id, content), in order."""
 
 
 class Source(Protocol):
-    """Examples that can be read in any order, as `library.tfrecord.Reader`."""
+    """Examples that can be read in any order, as `library.data.Reader`."""
 
     dtype: np.dtype
     shape: Sequence[int]
-    """Of the content of one; object stands for bytes."""
+    """Of one content; dtype object stands for bytes."""
 
     @property
     def num_examples(self) -> int: ...
 
     def read(self, ids: np.ndarray) -> np.ndarray:
-        """The contents of these numbers, int64 [n]; from several threads."""
+        """The contents of these ids, int64 [n] -> [n, *shape]; called from several threads."""
         ...
 
 
-def read_by_id(source: Source, num_parallel_calls: int) -> Callable:
-    """A transformation of a dataset of ids into one of examples, in the same order.
+def read_by_id(source: Source, num_parallel_calls: int) -> Transformation:
+    """Read the examples that a dataset of ids names, in the same order.
 
     Args:
-        source: a `library.tfrecord.Reader`, `Hdf5Rows`, or another one.
-        num_parallel_calls: how many batches of ids are read at the same time; -1: as many as pays.
+        source: where to read.
+        num_parallel_calls: batches of IDS_PER_CALL ids that are read at the same time; -1: autotune.
 
     Returns:
-        A function from a dataset of int64 scalars to a dataset of (id, content).
+        From a dataset of int64 scalars to one of (id, content); from a dataset of (..., id) to one
+        of (..., id, content).
     """
 
-    def read(ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        contents = tf.numpy_function(source.read, [ids], tf.as_dtype(source.dtype), stateful=False)
-        return ids, tf.ensure_shape(contents, [None, *source.shape])
+    def read(*keys: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        dtype = tf.as_dtype(source.dtype)
+        contents = tf.numpy_function(source.read, [keys[-1]], dtype, stateful=False)
+        return *keys, tf.ensure_shape(contents, [None, *source.shape])
 
     def transformation(ids: tf.data.Dataset) -> tf.data.Dataset:
         return ids.batch(IDS_PER_CALL).map(read, num_parallel_calls=num_parallel_calls).unbatch()
@@ -72,7 +79,7 @@ def read_by_id(source: Source, num_parallel_calls: int) -> Callable:
 
 
 def list_files(pattern: str) -> list[str]:
-    """The files of a pattern, as "photos/*/*.jpg", sorted by name.
+    """The files that match a pattern, as "photos/*/*.jpg", sorted by name.
 
     Raises:
         UserError: there is none.
@@ -83,8 +90,8 @@ def list_files(pattern: str) -> list[str]:
     return files
 
 
-def read_files(files: Sequence[str], num_parallel_calls: int) -> Callable:
-    """A transformation of a dataset of ids into one of (name, bytes of the file), both strings."""
+def read_files(files: Sequence[str], num_parallel_calls: int) -> Transformation:
+    """From a dataset of ids to one of (name, bytes of the file), both strings."""
     names = tf.constant(files)
 
     def read(number: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -93,75 +100,73 @@ def read_files(files: Sequence[str], num_parallel_calls: int) -> Callable:
     return lambda ids: ids.map(read, num_parallel_calls=num_parallel_calls)
 
 
-# ---- TFRecords as streams ----------------------------------------------------------------------
+# ---- shards as streams -------------------------------------------------------------------------
 
 
-def read_in_order(path: str | Path) -> tf.data.Dataset:
-    """All records of a data set once, the first one first.
-
-    Args:
-        path: of the data set, as "data/train".
-
-    Returns:
-        A dataset of (number, int64; record, string).
-
-    Raises:
-        UserError: there is no card, or a shard is not the one that it describes.
-    """
-    return tf.data.Dataset.from_tensor_slices(_shards(path)).flat_map(_records)
-
-
-def _shards(path: str | Path) -> tuple[list[str], np.ndarray]:
-    """The files of a data set, and the number of the first record of each."""
-    card = Card.load(f"{path}.json")
-    ends = np.cumsum([shard.examples for shard in card.shards], dtype=np.int64)
-    return card.files(path), np.append(np.int64(0), ends[:-1])
-
-
-def _records(file: tf.Tensor, first: tf.Tensor) -> tf.data.Dataset:
+def read_tfrecords(file: tf.Tensor, first: tf.Tensor, examples: tf.Tensor) -> tf.data.Dataset:
+    """The records of one file: a `ReadShard`."""
     return tf.data.TFRecordDataset(file).enumerate(first)
 
 
+def read_in_order(path: str | Path, read_shard: ReadShard = read_tfrecords) -> tf.data.Dataset:
+    """All examples of the dataset `path`, as "data/train", once and in order: (id, content).
+
+    Raises:
+        UserError: there is no card, or a shard is not the one that it describes.
+    """
+    return tf.data.Dataset.from_tensor_slices(_shards(path)).flat_map(read_shard)
+
+
+def _shards(path: str | Path) -> tuple[list[str], np.ndarray, np.ndarray]:
+    """The arguments of `ReadShard` for all shards of a dataset."""
+    card = Card.load(f"{path}.json")
+    examples = np.array([shard.examples for shard in card.shards], np.int64)
+    return card.files(path), np.cumsum(examples) - examples, examples
+
+
 def read_stream(
-    path: str | Path, seed: int, start: int = 0, *, buffer_mb: float
+    path: str | Path,
+    seed: int,
+    start: int = 0,
+    *,
+    buffer_mb: float,
+    read_shard: ReadShard = read_tfrecords,
 ) -> tf.data.Dataset:
-    """All records without end, roughly shuffled, from storage where random reads are slow.
+    """All examples without end, roughly shuffled, from storage where random reads are slow.
 
     Every epoch reads the shards in an order of its own, some of them in turns, through a buffer of
-    serialized records. That is exact while it runs: every epoch has every record once, and the
-    order follows from the seed alone. It is not exact where it starts in the middle: shards that
-    the order has before `start` are left out unread, and then as many records as are missing. So
-    of this one epoch, which has the right number of records, some that were in the buffer or in
-    shards half read come again, and others do not.
+    serialized examples. Every epoch has every example once, in an order that follows from the seed
+    alone. A start in the middle is approximate: shards that come before `start` are left out
+    unread, then as many examples as are missing. So this one epoch has the right number of
+    examples, but some that were in the buffer or in half-read shards come again, others never.
 
     Args:
-        path: of the data set, as "data/train".
+        path: the dataset, as "data/train".
         seed: fixes the order.
-        start: number of records that the run has used up already.
+        start: number of examples that the run has behind it.
         buffer_mb: size of the buffer in megabytes; a larger one shuffles better.
+        read_shard: how a shard is read.
 
     Returns:
-        A dataset of (number, int64; record, string).
+        A dataset of (id, int64; content).
 
     Raises:
         UserError: there is no card, or a shard is not the one that it describes.
     """
     card = Card.load(f"{path}.json")
-    files, firsts = map(tf.constant, _shards(path))
-    examples = tf.constant([shard.examples for shard in card.shards], tf.int64)
+    shards = [tf.constant(each) for each in _shards(path)]
     num_shards, size = len(card.shards), sum(shard.bytes for shard in card.shards)
     buffer_size = max(1, int(buffer_mb * 2**20 * card.num_examples / size))
     first_epoch, skipped = divmod(start, card.num_examples)
 
     def read_epoch(epoch: tf.Tensor, order: tf.Tensor) -> tf.data.Dataset:
         skip = tf.where(tf.equal(epoch, first_epoch), tf.constant(skipped, tf.int64), 0)
-        ends = tf.cumsum(tf.gather(examples, order))
+        ends = tf.cumsum(tf.gather(shards[-1], order))
         unread = tf.boolean_mask(order, ends > skip)
         skip -= tf.reduce_max(tf.where(ends <= skip, ends, 0))
-        shards = tf.gather(files, unread), tf.gather(firsts, unread)
         return (
-            tf.data.Dataset.from_tensor_slices(shards)
-            .interleave(_records, cycle_length=SHARDS_IN_TURNS, block_length=16)
+            tf.data.Dataset.from_tensor_slices(tuple(tf.gather(each, unread) for each in shards))
+            .interleave(read_shard, cycle_length=SHARDS_IN_TURNS, block_length=BLOCK_LENGTH)
             .skip(skip)
             .shuffle(buffer_size, seed=tf.cast(seed + epoch, tf.int64))
         )
@@ -179,13 +184,12 @@ def read_generator(
     start: int = 0,
     epochs: int | None = None,
 ) -> tf.data.Dataset:
-    """What Python makes one by one: the way for what nothing else reads, and the slowest one.
+    """What Python makes one by one: for what nothing else reads, and the slowest way.
 
     Args:
         examples: the number of an epoch -> its (key, content) one by one, shuffled already.
         signature: of key and content.
-        start: number of examples that the run has used up already: they are made again, and left
-            out.
+        start: number of examples that the run has behind it: they are made again and dropped.
         epochs: how many; None: without end.
 
     Returns:
@@ -200,15 +204,11 @@ def read_generator(
 
 
 def read_strings(pairs: Iterable[tuple[bytes, bytes]]) -> tf.data.Dataset:
-    """Pairs of (key, content) that Python makes, handed over some at a time: each takes its time.
-
-    Returns:
-        A dataset of (string, string), in the same order.
-    """
+    """Pairs of bytes that Python makes, STRINGS_PER_CALL at a time -> (string, string), in order."""
 
     def chunks() -> Iterator[tuple[Any, ...]]:
         rest = iter(pairs)
-        while some := list(itertools.islice(rest, STRINGS_AT_A_TIME)):
+        while some := list(itertools.islice(rest, STRINGS_PER_CALL)):
             yield tuple(zip(*some, strict=True))
 
     strings = tf.TensorSpec([None], tf.string)
@@ -219,7 +219,7 @@ def read_strings(pairs: Iterable[tuple[bytes, bytes]]) -> tf.data.Dataset:
 
 
 class Hdf5Rows:
-    """The rows of a dataset in an HDF5 file, by their number: for `read_by_id`."""
+    """The rows of a dataset in an HDF5 file: a `Source`."""
 
     def __init__(self, file: str | Path, name: str):
         """Open the dataset `name`, whose first axis counts the examples.

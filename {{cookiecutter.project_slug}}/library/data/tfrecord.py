@@ -1,10 +1,10 @@
-"""Data sets in TFRecord shards: their card, their index, and their records by number.
+"""Datasets in TFRecord shards: their index, and their records by number.
 
-A data set of the name `train` in the folder `data` is called `data/train`, and consists of
+A dataset named `train` in the folder `data` is called `data/train`, and consists of
 
     data/train-00000-of-00002.tfrecord    the records, as TensorFlow reads and writes them
     data/train.index                      where every record stands (a NumPy file of INDEX rows)
-    data/train.json                       the card; it is written last: no card, no data set
+    data/train.json                       the card; it is written last: no card, no dataset
 """
 
 import errno
@@ -12,7 +12,7 @@ import hashlib
 import os
 import struct
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from io import FileIO
 from pathlib import Path
 
@@ -25,17 +25,20 @@ from library.util import UserError, replacing
 
 INDEX = np.dtype([("shard", "<u4"), ("length", "<u4"), ("offset", "<u8")])
 HEADER, FOOTER = struct.Struct("<QI"), struct.Struct("<I")
+"""Around a record: its length and the checksum of that; the checksum of the record."""
+FRAME = HEADER.size + FOOTER.size
 RECORDS_AT_ONCE = 64
+
+
+class DamagedRecordError(UserError):
+    """A record is not what was written."""
 
 
 # ---- writing -----------------------------------------------------------------------------------
 
 
-def masked_crc(data: bytes) -> int:
-    """The checksum that TFRecord files hold: crc32c, rotated, plus a constant.
-
-    Source: tensorflow/core/lib/hash/crc32c.h.
-    """
+def _masked_crc(data: bytes) -> int:
+    """crc32c, rotated, plus a constant; source: tensorflow/core/lib/hash/crc32c.h."""
     crc = google_crc32c.value(data)
     return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 
@@ -43,8 +46,8 @@ def masked_crc(data: bytes) -> int:
 def frame(record: bytes) -> tuple[bytes, bytes, bytes]:
     """A record as it stands in a TFRecord file: its header, itself, its footer."""
     length = struct.pack("<Q", len(record))
-    header = HEADER.pack(len(record), masked_crc(length))
-    return header, record, FOOTER.pack(masked_crc(record))
+    header = HEADER.pack(len(record), _masked_crc(length))
+    return header, record, FOOTER.pack(_masked_crc(record))
 
 
 def write_shard(path: Path, records: Iterable[bytes]) -> tuple[Shard, np.ndarray]:
@@ -66,13 +69,13 @@ def write_shard(path: Path, records: Iterable[bytes]) -> tuple[Shard, np.ndarray
     return shard, np.array(rows, INDEX)
 
 
-def write_index(path: Path, rows_by_shard: Iterable[np.ndarray]) -> None:
-    """Write where every record stands, the rows of each shard in the order of the shards."""
-    rows_by_shard = list(rows_by_shard)
-    for number, rows in enumerate(rows_by_shard):
+def write_index(path: str | Path, rows_by_shard: Iterable[np.ndarray]) -> None:
+    """Write the index of the dataset `path`: the rows of each shard, in the order of the shards."""
+    parts = list(rows_by_shard)
+    for number, rows in enumerate(parts):
         rows["shard"] = number
-    with replacing(path) as temporary, open(temporary, "wb") as file:
-        np.save(file, np.concatenate(rows_by_shard))
+    with replacing(f"{path}.index") as temporary, open(temporary, "wb") as file:
+        np.save(file, np.concatenate(parts))
 
 
 # ---- reading -----------------------------------------------------------------------------------
@@ -81,73 +84,83 @@ def write_index(path: Path, rows_by_shard: Iterable[np.ndarray]) -> None:
 _SEEKING = threading.Lock()
 
 
-class DamagedRecordError(UserError):
-    """A record that is not what was written."""
-
-
-def index_of(shards: Sequence[str | Path]) -> np.ndarray:
-    """Find all records of any TFRecord files by their headers, without reading their data.
-
-    Returns:
-        Rows of INDEX, in the order of the files.
-
-    Raises:
-        DamagedRecordError: a header is damaged, or a file ends within a record; the message names
-            the file and the number of the record in it, counted from 0.
-    """
-    rows: list[tuple[int, int, int]] = []
-    for number, shard in enumerate(shards):
-        size, offset, count = os.path.getsize(shard), 0, 0
-        with open(shard, "rb", buffering=0) as file:
-            while offset < size:
-                header = read_at(file, HEADER.size, offset)
-                length = length_in(header)
-                end = offset + HEADER.size + (length or 0) + FOOTER.size
-                if length is None or end > size:
-                    what = "has a damaged header" if length is None else "is cut off"
-                    raise DamagedRecordError(f"{shard}: record {count} {what}")
-                rows.append((number, length, offset))
-                offset, count = end, count + 1
-    return np.array(rows, INDEX)
-
-
-def read_at(file: FileIO, size: int, offset: int) -> bytes:
+def _read_at(file: FileIO, size: int, offset: int) -> bytes:
     """So many bytes from a place of an open file, or what is left of it; from several threads."""
     if hasattr(os, "pread"):
         return os.pread(file.fileno(), size, offset)
-    with _SEEKING:  # on Windows, where a file has one place for all
+    with _SEEKING:  # on Windows, where a file has one position for all
         file.seek(offset)
         return file.read(size)
 
 
-def length_in(header: bytes) -> int | None:
+def _length_in(header: bytes) -> int | None:
     """The length of a record by its header; None where that is damaged."""
     if len(header) != HEADER.size:
         return None
     length, crc = HEADER.unpack(header)
-    return length if crc == masked_crc(header[:8]) else None
+    return length if crc == _masked_crc(header[:8]) else None
+
+
+def read_frame(file: FileIO, length: int, offset: int) -> bytes:
+    """The record of this length at this place of an open file, with its header and footer."""
+    return _read_at(file, length + FRAME, offset)
+
+
+def record_in(frame: bytes, length: int) -> bytes | None:
+    """The record of this length in its frame; None if it is damaged."""
+    record, footer = frame[HEADER.size : -FOOTER.size], frame[-FOOTER.size :]
+    whole = len(frame) == length + FRAME and _length_in(frame[: HEADER.size]) == length
+    return record if whole and FOOTER.unpack(footer)[0] == _masked_crc(record) else None
+
+
+def find_records(file: FileIO) -> Iterator[tuple[int, int]]:
+    """Length and offset of each record of an open file by its header, without reading its data.
+
+    Raises:
+        DamagedRecordError: a header is damaged, or the file ends within a record; the message names
+            the file and the number of the record in it, counted from 0.
+    """
+    size, offset, count = os.fstat(file.fileno()).st_size, 0, 0
+    while offset < size:
+        length = _length_in(_read_at(file, HEADER.size, offset))
+        end = offset + (length or 0) + FRAME
+        if length is None or end > size:
+            what = "has a damaged header" if length is None else "is cut off"
+            raise DamagedRecordError(f"{file.name}: record {count} {what}")
+        yield length, offset
+        offset, count = end, count + 1
+
+
+def index_of(shards: Sequence[str | Path]) -> np.ndarray:
+    """Find all records of any TFRecord files: rows of INDEX, in the order of the files.
+
+    Raises:
+        DamagedRecordError: as `find_records`.
+    """
+    rows: list[tuple[int, int, int]] = []
+    for number, shard in enumerate(shards):
+        with open(shard, "rb", buffering=0) as file:
+            rows += [(number, length, offset) for length, offset in find_records(file)]
+    return np.array(rows, INDEX)
 
 
 class Records:
-    """The records of TFRecord files by their number, in any order, from several threads.
+    """The records of TFRecord files by their number: a `library.data.Source`.
 
-    Nothing is held but one open file for each shard and the index.
+    Holds nothing but an open file for each shard, and the index.
     """
 
     dtype = np.dtype(object)
     shape: Sequence[int] = ()
-    """Of a record, which is bytes."""
 
-    def __init__(
-        self, name: str | Path, shards: Sequence[str], index: np.ndarray, *, fewer_shards: str
-    ):
+    def __init__(self, name: str | Path, shards: Sequence[str], index: np.ndarray, *, advice: str):
         """Open the files.
 
         Args:
-            name: of the data set, for an error.
+            name: of the dataset, for an error.
             shards: its files.
             index: where every record stands, rows of INDEX.
-            fewer_shards: what to do where there are too many files, for an error.
+            advice: how to make fewer files, for an error.
 
         Raises:
             UserError: there are more files than the process may open.
@@ -160,7 +173,7 @@ class Records:
                 raise
             raise UserError(
                 f"{name}: {len(shards)} shards are more files than this process may open: "
-                f"raise the limit (ulimit -n), or {fewer_shards}"
+                f"raise the limit (ulimit -n), or {advice}"
             ) from error
 
     @property
@@ -173,7 +186,7 @@ class Records:
         return self.index["length"]
 
     def read(self, ids: np.ndarray) -> np.ndarray:
-        """The records of these numbers: int64 [n] -> bytes objects [n].
+        """The records of these ids: int64 [n] -> bytes objects [n].
 
         Raises:
             DamagedRecordError: a record is not what was written; the message names its shard and
@@ -181,14 +194,9 @@ class Records:
         """
         records = np.empty(len(ids), object)
         for position, (shard, length, offset) in enumerate(self.index[ids]):
-            size = int(length) + HEADER.size + FOOTER.size
-            data = read_at(self.files[shard], size, int(offset))
-            record = data[HEADER.size : -FOOTER.size]
-            if (
-                len(data) != size
-                or length_in(data[: HEADER.size]) != length
-                or FOOTER.unpack(data[-FOOTER.size :])[0] != masked_crc(record)
-            ):
+            frame = read_frame(self.files[shard], int(length), int(offset))
+            record = record_in(frame, int(length))
+            if record is None:
                 number = ids[position] - np.searchsorted(self.index["shard"], shard)
                 raise DamagedRecordError(f"{self.shards[shard]}: record {number} is damaged")
             records[position] = record
@@ -196,12 +204,12 @@ class Records:
 
 
 class Reader(Records):
-    """The records of a data set by their number; memory does not grow with the data set."""
+    """The records of a dataset by their number; memory does not grow with the dataset."""
 
     def __init__(self, path: str | Path):
-        """Open the data set `path`, as "data/train".
+        """Open the dataset `path`, as "data/train".
 
-        An index that is missing, or does not fit the shards, is written anew.
+        An index that is missing, or does not fit the shards, is rewritten.
 
         Raises:
             UserError: a file is missing, or is not the one that the card describes, or is not on
@@ -213,36 +221,35 @@ class Reader(Records):
                 "shuffle: stream, or cache: file or memory"
             )
         self.card = Card.load(f"{path}.json")
-        self.shards = self.card.files(path)
-        self.path = Path(f"{path}.index")
-        if not self._open_index():
-            self.index = rows = index_of(self.shards)  # Windows replaces no file that is open
-            write_index(self.path, self._split(rows))
-            if not self._open_index():
+        shards, file = self.card.files(path), f"{path}.index"
+        index = self._read_index(file)
+        if index is None:
+            write_index(path, self._split(index_of(shards)))
+            index = self._read_index(file)
+            if index is None:
                 raise UserError(f"{path}.json: its shards hold another number of records")
-            print(f"{self.path}: written anew, since it was missing or did not fit the shards")
-        fewer_shards = "convert with a smaller --num_shards"
-        super().__init__(path, self.shards, self.index, fewer_shards=fewer_shards)
+            print(f"{file}: rewritten, since it was missing or did not fit the shards")
+        super().__init__(path, shards, index, advice="convert with a smaller --num_shards")
 
-    def _open_index(self) -> bool:
-        """Whether the index leads from the start to the end of each shard, record by record."""
+    def _read_index(self, file: str) -> np.ndarray | None:
+        """The index, if it leads from the start to the end of each shard, record by record."""
         try:
-            self.index = np.load(self.path, mmap_mode="r")
+            index = np.load(file, mmap_mode="r")
         except (FileNotFoundError, EOFError, ValueError):
-            return False
-        if self.index.dtype != INDEX or len(self.index) != self.card.num_examples:
-            return False
-        parts = zip(self.card.shards, self._split(self.index), strict=True)
+            return None
+        if index.dtype != INDEX or len(index) != self.card.num_examples:
+            return None
+        parts = zip(self.card.shards, self._split(index), strict=True)
         for number, (shard, rows) in enumerate(parts):
-            ends = np.cumsum(rows["length"] + np.uint64(HEADER.size + FOOTER.size))
+            ends = np.cumsum(rows["length"] + np.uint64(FRAME))
             begins = np.append(np.uint64(0), ends)
             if (
                 np.any(rows["shard"] != number)
                 or np.any(rows["offset"] != begins[:-1])
                 or begins[-1] != shard.bytes
             ):
-                return False
-        return True
+                return None
+        return index
 
     def _split(self, rows: np.ndarray) -> list[np.ndarray]:
         """The rows of each shard."""
@@ -250,11 +257,11 @@ class Reader(Records):
 
 
 def verify(path: str | Path) -> None:
-    """Read every record of a data set.
+    """Read every record of the dataset `path`.
 
     Raises:
         UserError: a file or a record is not what was written; the message names it.
     """
     reader = Reader(path)
-    for begin in range(0, len(reader.index), RECORDS_AT_ONCE):
-        reader.read(np.arange(begin, min(begin + RECORDS_AT_ONCE, len(reader.index))))
+    for begin in range(0, reader.num_examples, RECORDS_AT_ONCE):
+        reader.read(np.arange(begin, min(begin + RECORDS_AT_ONCE, reader.num_examples)))

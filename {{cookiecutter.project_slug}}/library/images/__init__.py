@@ -1,4 +1,4 @@
-"""Images: files, ops, examples and sample data."""
+"""Images: files, records, tensors and sample data."""
 
 from typing import TYPE_CHECKING
 
@@ -6,16 +6,25 @@ from library.util import lazy
 
 if TYPE_CHECKING:
     from library.images import sample_data
-    from library.images.example import to_example
-    from library.images.files import Jpeg, blank_picture, standard_bytes, standard_jpeg
+    from library.images.examples import (
+        decoded_examples,
+        encoded_examples,
+        parse_example,
+        train_keys,
+    )
+    from library.images.files import (
+        Jpeg,
+        ShardOptions,
+        blank_image,
+        canonical_bytes,
+        canonicalize,
+        thumbnail,
+    )
     from library.images.ops import (
         central_crop,
         central_square,
         decode_window,
-        decoded_examples,
-        encoded_examples,
         normalize,
-        parse_example,
         random_window,
         resize,
         to_dtype,
@@ -24,10 +33,9 @@ if TYPE_CHECKING:
         HELP,
         SUFFIX,
         UNIT,
-        ShardOptions,
         open_data,
         standard,
-        thumbnail,
+        to_example,
         verify_shard,
         write_index,
         write_shard,

@@ -1,4 +1,4 @@
-"""Pictures as files: what they hold, and what they become for a data set or a prediction."""
+"""Files of images: what they hold, and what they become for a dataset or a prediction."""
 
 import contextlib
 import dataclasses
@@ -11,16 +11,18 @@ from typing import Any
 import simplejpeg
 from PIL import ExifTags, Image, ImageCms, ImageOps
 
+from library.config import option
+from library.data import EDGE
 from library.util import BadFileError
 
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP")
-"""What is taken, told by the content and not by the name."""
+"""Formats that are read, detected from the content and not from the name."""
 JPEGS = ("JPEG", "MPO")
-"""As Pillow calls them; MPO has more pictures behind the first, as those of phones."""
+"""JPEG in Pillow's words; MPO has more images behind the first, as those of phones."""
 MAX_PIXELS = 100_000_000
-"""Of a picture before it is scaled down: a file of 2 KB can claim more than any memory has."""
+"""Of an image before it is scaled down: a file of 2 KB can claim more than any memory has."""
 MAX_ASPECT = 50
-"""Longer edge to shorter edge; what is thinner has nothing left when it is scaled down."""
+"""Longer edge to shorter edge; a thinner image has nothing left when it is scaled down."""
 COMMON_FRAMES = (0xC0, 0xC1, 0xC2)
 """JPEG's start-of-frame markers that every decoder knows: Huffman coding, not arithmetic."""
 APP0, START_OF_SCAN = 0xE0, 0xDA
@@ -32,43 +34,50 @@ Image.MAX_IMAGE_PIXELS = None  # MAX_PIXELS is looked at before anything is deco
 
 
 @dataclasses.dataclass(frozen=True)
+class ShardOptions:
+    """Images."""
+
+    max_edge: int = option(
+        384, "longer edge that images are scaled down to, in pixels", minimum=16
+    )
+    jpeg_quality: int = option(
+        95, "quality of images that are encoded", minimum=1, maximum=100
+    )
+
+
+@dataclasses.dataclass(frozen=True)
 class Jpeg:
-    """An encoded picture, decoded once to be sure that it can be."""
+    """An encoded image, decoded once to be sure that it can be."""
 
     data: bytes
     height: int
     width: int
 
 
-def standard_jpeg(data: bytes, *, max_edge: int, quality: int) -> Jpeg:
-    """The picture of a file as an upright JPEG in sRGB or gray, for a data set.
+def canonicalize(data: bytes, options: ShardOptions) -> Jpeg:
+    """The content of a file as an upright JPEG in sRGB or gray, for a dataset.
 
-    A JPEG that is one already, and fits, keeps its bytes. All else is encoded once.
-
-    Args:
-        data: the content of a file.
-        max_edge: the longer edge in pixels is scaled down to this, antialiased; never up.
-        quality: of the JPEG, 1 to 100.
+    A JPEG that is one already, and fits, keeps its bytes. All else is scaled down, antialiased, and
+    encoded once.
 
     Raises:
         BadFileError: the file cannot be used.
     """
-    with opened(data) as image:
-        if max(image.size) <= max_edge and _is_standard(image, data, JPEGS):
+    edges = options.max_edge, options.max_edge
+    with _opened(data) as image:
+        if max(image.size) <= options.max_edge and _is_canonical(image, data, JPEGS):
             return Jpeg(data, image.height, image.width)
-        image.draft(None, (max_edge, max_edge))  # a JPEG at 1/2, 1/4, 1/8, no smaller than this
-        image = _standard(image)
-        image.thumbnail((max_edge, max_edge), Image.Resampling.HAMMING)  # sharp, and half the time
-        buffer = io.BytesIO()
-        image.save(buffer, "JPEG", quality=quality)
-        data = buffer.getvalue()
+        image.draft(None, edges)  # a JPEG at 1/2, 1/4, 1/8, no smaller than this
+        image = _canonical(image)
+        image.thumbnail(edges, Image.Resampling.HAMMING)  # sharp, and half the time
+        data = _encoded(image, "JPEG", quality=options.jpeg_quality)
         if not _is_sound_jpeg(data):
-            raise BadFileError("what was encoded of it cannot be decoded")
+            raise BadFileError("its JPEG cannot be decoded")
         return Jpeg(data, image.height, image.width)
 
 
-def standard_bytes(data: bytes, *, checked: bool = True) -> bytes:
-    """The picture of a file in bytes that the exported model takes, for a prediction.
+def canonical_bytes(data: bytes, *, checked: bool = True) -> bytes:
+    """The content of a file as the exported model takes it, for a prediction.
 
     An upright JPEG or PNG in sRGB or gray keeps its bytes; all else becomes a BMP, which takes no
     time to encode.
@@ -82,26 +91,39 @@ def standard_bytes(data: bytes, *, checked: bool = True) -> bytes:
     """
     if _is_plain_jpeg(data) and (not checked or _is_sound_jpeg(data)):
         return data
-    with opened(data) as image:
-        if _is_standard(image, data, (*JPEGS, "PNG")):
+    with _opened(data) as image:
+        if _is_canonical(image, data, (*JPEGS, "PNG")):
             if image.format == "PNG":
                 image.load()  # all of it can be decoded, as is known of the JPEG
             return data
-        buffer = io.BytesIO()
-        _standard(image).save(buffer, "BMP")
-        return buffer.getvalue()
+        return _encoded(_canonical(image), "BMP")
 
 
-def blank_picture() -> bytes:
+def thumbnail(data: bytes) -> bytes:
+    """A file as a tiny gray image: EDGE * EDGE bytes.
+
+    Raises:
+        BadFileError: the file cannot be used.
+    """
+    with _opened(data) as image:
+        image.draft("L", (8 * EDGE, 8 * EDGE))
+        return image.convert("L").resize((EDGE, EDGE), Image.Resampling.BILINEAR).tobytes()
+
+
+def blank_image() -> bytes:
     """A PNG of one pixel."""
+    return _encoded(Image.new("RGB", (1, 1)), "PNG")
+
+
+def _encoded(image: Image.Image, form: str, **options: Any) -> bytes:
     buffer = io.BytesIO()
-    Image.new("RGB", (1, 1)).save(buffer, "PNG")
+    image.save(buffer, form, **options)
     return buffer.getvalue()
 
 
 @contextlib.contextmanager
-def opened(data: bytes) -> Iterator[Image.Image]:
-    """A picture of a usable size, not decoded yet; what goes wrong with it becomes a reason."""
+def _opened(data: bytes) -> Iterator[Image.Image]:
+    """An image of a usable size, not decoded yet; what goes wrong with it becomes a reason."""
     if not data:
         raise BadFileError("empty file")
     try:
@@ -115,23 +137,36 @@ def opened(data: bytes) -> Iterator[Image.Image]:
                 raise BadFileError(f"too thin: {width} x {height} pixels")
             yield image
     except Image.UnidentifiedImageError as error:
-        raise BadFileError("not a picture") from error
+        raise BadFileError("not an image") from error
     except (OSError, SyntaxError, ValueError, TypeError, EOFError, IndexError) as error:
-        raise BadFileError(f"broken picture: {error}") from error
+        raise BadFileError(f"broken image: {error}") from error
     except (OverflowError, MemoryError, ArithmeticError, KeyError, AttributeError) as error:
-        raise BadFileError(f"broken picture: {type(error).__name__}: {error}") from error
+        raise BadFileError(f"broken image: {type(error).__name__}: {error}") from error
 
 
-def _is_standard(image: Image.Image, data: bytes, formats: tuple[str, ...]) -> bool:
-    """Whether TensorFlow decodes these bytes into the upright picture that a viewer shows."""
-    return (
-        image.format in formats
-        and image.mode in ("RGB", "L")
-        and "transparency" not in image.info
-        and image.getexif().get(ExifTags.Base.Orientation, 1) == 1
-        and _to_srgb(image) is None
-        and (image.format == "PNG" or _is_sound_jpeg(data))
-    )
+# ---- what a JPEG is, by its markers; source: ITU T.81, B.1.1 -----------------------------------
+
+
+def _segments(jpeg: bytes) -> Iterator[tuple[int, int]]:
+    """The markers of a JPEG before its first scan, and where the content of each begins."""
+    position = 2
+    while position + 12 <= len(jpeg) and jpeg[position] == 0xFF:
+        marker = jpeg[position + 1]
+        if marker == 0xFF:  # a fill byte
+            position += 1
+        elif marker == START_OF_SCAN:
+            return
+        else:
+            yield marker, position + 4
+            position += 2 + int.from_bytes(jpeg[position + 2 : position + 4], "big")
+
+
+def _start_of_frame(jpeg: bytes) -> int | None:
+    """The marker that tells the kind of a JPEG."""
+    for marker, _ in _segments(jpeg):
+        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):  # which are tables
+            return marker
+    return None
 
 
 def _is_sound_jpeg(data: bytes) -> bool:
@@ -151,7 +186,7 @@ def _is_sound_jpeg(data: bytes) -> bool:
 def _is_plain_jpeg(jpeg: bytes) -> bool:
     """Whether it is one of gray or YCbCr, with nothing in it that says how it is to be shown.
 
-    For those there is no need to open them, which takes longer than to decode a small one.
+    Those need not be opened, which takes longer than to decode a small one.
     """
     frame = None
     for marker, position in _segments(jpeg):
@@ -172,30 +207,23 @@ def _is_plain_jpeg(jpeg: bytes) -> bool:
     )
 
 
-def _start_of_frame(jpeg: bytes) -> int | None:
-    """The marker that tells the kind of a JPEG; source: ITU T.81, B.1.1."""
-    for marker, _ in _segments(jpeg):
-        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):  # which are tables
-            return marker
-    return None
+# ---- pixels as a viewer shows them -------------------------------------------------------------
 
 
-def _segments(jpeg: bytes) -> Iterator[tuple[int, int]]:
-    """The markers of a JPEG before its first scan, and where the content of each begins."""
-    position = 2
-    while position + 12 <= len(jpeg) and jpeg[position] == 0xFF:
-        marker = jpeg[position + 1]
-        if marker == 0xFF:  # a fill byte
-            position += 1
-        elif marker == START_OF_SCAN:
-            return
-        else:
-            yield marker, position + 4
-            position += 2 + int.from_bytes(jpeg[position + 2 : position + 4], "big")
+def _is_canonical(image: Image.Image, data: bytes, formats: tuple[str, ...]) -> bool:
+    """Whether TensorFlow decodes these bytes into the upright image that a viewer shows."""
+    return (
+        image.format in formats
+        and image.mode in ("RGB", "L")
+        and "transparency" not in image.info
+        and image.getexif().get(ExifTags.Base.Orientation, 1) == 1
+        and _to_srgb(image) is None
+        and (image.format == "PNG" or _is_sound_jpeg(data))
+    )
 
 
 def _to_srgb(image: Image.Image) -> ImageCms.ImageCmsTransform | None:
-    """From the color profile of a picture; None where that is sRGB already, or there is none."""
+    """From the color profile of an image; None where that is sRGB already, or there is none."""
     profile = image.info.get("icc_profile")
     return _transform(profile, _mode_of_profile(image)) if profile else None
 
@@ -212,24 +240,18 @@ def _transform(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | None:
         if "sRGB" in ImageCms.getProfileDescription(opened):
             return None
         return ImageCms.buildTransform(opened, SRGB, mode, "RGB")
-    except (OSError, ImageCms.PyCMSError):  # broken, or of another kind of picture
+    except (OSError, ImageCms.PyCMSError):  # broken, or of another kind of image
         return None
 
 
-def _highest(gray: Image.Image) -> float:
-    """The largest value of a picture of one channel."""
-    extrema: Any = gray.getextrema()  # a pair; only several channels have a pair each
-    return extrema[1]
-
-
-def _standard(image: Image.Image) -> Image.Image:
-    """The picture as a viewer shows it, in RGB: upright, in sRGB, transparent parts on white."""
+def _canonical(image: Image.Image) -> Image.Image:
+    """The image as a viewer shows it, in RGB: upright, in sRGB, transparent parts on white."""
     transform, mode = _to_srgb(image), _mode_of_profile(image)
     ImageOps.exif_transpose(image, in_place=True)
-    if image.mode == "F" or (image.mode == "I" and _highest(image) > 65535):
+    if image.mode == "F":
         raise BadFileError("gray of unknown range: neither 8 nor 16 bit")
-    if image.mode.startswith("I"):  # 16 bit of gray
-        image = image.point(lambda value: value / 256).convert("L")
+    if image.mode.startswith("I"):
+        image = _eight_bits(image.convert("I"))
     alpha = None
     if image.has_transparency_data:
         image = image.convert("RGBA")
@@ -241,3 +263,11 @@ def _standard(image: Image.Image) -> Image.Image:
     if alpha:
         image = Image.composite(image, Image.new("RGB", image.size, "white"), alpha)
     return image
+
+
+def _eight_bits(gray: Image.Image) -> Image.Image:
+    """16 bits of gray, mode I -> mode L."""
+    extrema: Any = gray.getextrema()  # a pair; only several channels have a pair each
+    if extrema[1] > 65535:
+        raise BadFileError("gray of unknown range: neither 8 nor 16 bit")
+    return gray.point(lambda value: value / 256).convert("L")

@@ -1,8 +1,8 @@
-"""Pictures: encoded bytes -> examples of a data set -> tensors for a network."""
+"""Tensors of images: decoded, cropped, resized and normalized for a network."""
 
 import functools
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import tensorflow as tf
 
@@ -11,62 +11,15 @@ ASPECT_RATIOS = (3 / 4, 4 / 3)
 FRACTIONS = (1, 2, 4, 8)
 """A JPEG can be decoded at 1/1, 1/2, 1/4 and 1/8 of its size: its blocks have 8 pixels."""
 RAW = struct.Struct("<4s2i52x")
-"""What pixels begin with that are kept as they are: a mark, height, width. It has 64 bytes so that
-TensorFlow takes the pixels behind it without a copy."""
+"""What stands before pixels that are cached decoded: a mark, height, width. It has 64 bytes, so
+that TensorFlow takes the pixels behind it without a copy."""
 RAW_MARK = b"RAW3"
-
-
-# ---- examples ----------------------------------------------------------------------------------
-
-
-def parse_example(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """A record -> encoded picture, string; label, int64, -1 for none; file name, string.
-
-    The inverse of `library.example.to_example`.
-    """
-    features = tf.io.parse_single_example(
-        record,
-        {
-            "image/encoded": tf.io.FixedLenFeature([], tf.string),
-            "image/class/label": tf.io.FixedLenFeature([], tf.int64, default_value=-1),
-            "image/filename": tf.io.FixedLenFeature([], tf.string, default_value=""),
-        },
-    )
-    return features["image/encoded"], features["image/class/label"], features["image/filename"]
-
-
-def encoded_examples(records: tf.data.Dataset) -> Iterator[bytes]:
-    """Examples as they are, for a cache."""
-    return records.as_numpy_iterator()
-
-
-def decoded_examples(records: tf.data.Dataset) -> Iterator[bytes]:
-    """Examples with their pictures decoded, for a cache: `decode_window` takes them as well.
-
-    It gives the same pixels of them, but where it would decode at a fraction of the size, and but
-    for the colours at the left and right edge of a window, which JPEG smooths into each other.
-    """
-
-    def decode(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        encoded = parse_example(record)[0]
-        return record, tf.io.decode_image(encoded, channels=3, expand_animations=False)
-
-    decoded = records.map(decode, num_parallel_calls=tf.data.AUTOTUNE).prefetch(2)
-    for record, pixels in decoded.as_numpy_iterator():
-        example = tf.train.Example.FromString(record)
-        raw = RAW.pack(RAW_MARK, *pixels.shape[:2]) + pixels.tobytes()
-        example.features.feature["image/encoded"].bytes_list.value[:] = [raw]
-        example.features.feature["image/format"].bytes_list.value[:] = [b"raw"]
-        yield example.SerializeToString(deterministic=True)
-
-
-# ---- tensors -----------------------------------------------------------------------------------
 
 
 def decode_window(
     encoded: tf.Tensor, window_of: Callable[[tf.Tensor], tf.Tensor], *, image_size: int
 ) -> tf.Tensor:
-    """A part of a picture, decoded no larger than it is needed.
+    """A part of an image, decoded no larger than needed.
 
     Of a JPEG, only the rows of the window are decoded, and a window that is 2, 4 or 8 times as
     large as the network's input is decoded at that fraction of its size, which is antialiased and
@@ -76,7 +29,7 @@ def decode_window(
     Args:
         encoded: string scalar, a JPEG, PNG, BMP, GIF (its first frame), or one that
             `decoded_examples` made.
-        window_of: the shape of a picture, int32 [3] -> top, left, height and width of the part,
+        window_of: the shape of an image, int32 [3] -> top, left, height and width of the part,
             int32 [4].
         image_size: edge of what the part is resized to, in pixels.
 
@@ -116,42 +69,11 @@ def _from_raw(encoded: tf.Tensor) -> tf.Tensor:
     return tf.reshape(content[RAW.size :], [height, width, 3])
 
 
-def resize(image: tf.Tensor, *, image_size: int, antialias: bool) -> tf.Tensor:
-    """A picture of any size as a square: uint8 [height, width, 3] -> float32 in [0, 255].
-
-    Args:
-        image: the picture.
-        image_size: edge of the result in pixels.
-        antialias: average areas where it shrinks in both directions, instead of picking points:
-            6 to 12 dB nearer to an exact resize, for a little more work.
-    """
-    size = [image_size, image_size]
-    pixels = tf.cast(image, tf.float32)  # first: resizing reads floats faster than bytes
-    if not antialias:
-        return tf.image.resize(pixels, size, method="bilinear")
-    return tf.cond(
-        tf.reduce_all(tf.shape(image)[:2] >= size),
-        lambda: tf.image.resize(pixels, size, method="area"),
-        lambda: tf.image.resize(pixels, size, method="bilinear"),
-    )
-
-
-def to_dtype(image: tf.Tensor, image_size: int, dtype: str) -> tf.Tensor:
-    """A resized picture as the network gets it: `float32`, or rounded to `uint8`."""
-    image = tf.ensure_shape(image, [image_size, image_size, 3])
-    return image if dtype == "float32" else tf.cast(tf.round(image), dtype)
-
-
-def normalize(images: tf.Tensor) -> tf.Tensor:
-    """Pictures of any type in [0, 255] -> float32 in [-1, 1]: the first layer of a network."""
-    return tf.cast(images, tf.float32) / 127.5 - 1.0
-
-
 def random_window(shape: tf.Tensor, *, min_area: float, seed: tf.Tensor) -> tf.Tensor:
-    """A part of a picture by lot, of at least the share `min_area` of its area.
+    """A random part of an image, of at least the share `min_area` of its area.
 
     Args:
-        shape: of the picture, int32 [3].
+        shape: of the image, int32 [3].
         min_area: in (0, 1].
         seed: int64 [2]; the same seed gives the same window.
 
@@ -176,13 +98,44 @@ def central_square(shape: tf.Tensor) -> tf.Tensor:
     return tf.stack([(height - edge) // 2, (width - edge) // 2, edge, edge])
 
 
+def resize(image: tf.Tensor, *, image_size: int, antialias: bool) -> tf.Tensor:
+    """Any image as a square: uint8 [height, width, 3] -> float32 in [0, 255].
+
+    Args:
+        image: the image.
+        image_size: edge of the result in pixels.
+        antialias: average areas where it shrinks in both directions, instead of picking points:
+            6 to 12 dB nearer to an exact resize, for a little more work.
+    """
+    size = [image_size, image_size]
+    pixels = tf.cast(image, tf.float32)  # first: resizing reads floats faster than bytes
+    if not antialias:
+        return tf.image.resize(pixels, size, method="bilinear")
+    return tf.cond(
+        tf.reduce_all(tf.shape(image)[:2] >= size),
+        lambda: tf.image.resize(pixels, size, method="area"),
+        lambda: tf.image.resize(pixels, size, method="bilinear"),
+    )
+
+
+def to_dtype(image: tf.Tensor, image_size: int, dtype: str) -> tf.Tensor:
+    """A resized image as the network gets it: `float32`, or rounded to `uint8`."""
+    image = tf.ensure_shape(image, [image_size, image_size, 3])
+    return image if dtype == "float32" else tf.cast(tf.round(image), dtype)
+
+
+def normalize(images: tf.Tensor) -> tf.Tensor:
+    """Images of any dtype in [0, 255] -> float32 in [-1, 1]: the first layer of a network."""
+    return tf.cast(images, tf.float32) / 127.5 - 1.0
+
+
 def central_crop(
     encoded: tf.Tensor, *, image_size: int, antialias: bool = True, dtype: str = "float32"
 ) -> tf.Tensor:
-    """The central square of a picture: the input of a network everywhere but in training.
+    """The central square of an image: the input of a network everywhere except in training.
 
     Args:
-        encoded: string scalar, a JPEG, PNG, BMP or GIF (its first frame).
+        encoded: string scalar, as for `decode_window`.
         image_size: edge of the result in pixels.
         antialias: see `resize`.
         dtype: float32 or uint8.

@@ -14,7 +14,7 @@ import numpy as np
 import psutil
 import tensorflow as tf
 
-from library.data import Pipeline
+from library.data import cut_at, stages_of
 
 WARM_UP = 5
 """Batches or steps that are not timed: the first ones allocate memory and fill buffers."""
@@ -85,17 +85,16 @@ def measure_input(batches: tf.data.Dataset, batch_size: int, *, seconds: float) 
     return meter.speed
 
 
-def measure_stages(pipeline: Pipeline, *, seconds: float) -> Iterator[tuple[str, Speed]]:
-    """The speed of the pipeline as far as each of its stages."""
-    size = pipeline.batch_size
-    for stage in ("read", *pipeline.maps):
-        # What an example has become is dropped where it is: its copy is the batch's business.
-        counted = pipeline.up_to(stage).map(lambda *_: tf.constant(0)).batch(size).prefetch(2)
-        yield stage, measure_input(counted, size, seconds=seconds)
-    on_the_cpu = dataclasses.replace(pipeline, device=None).dataset()
-    yield "batch", measure_input(on_the_cpu, size, seconds=seconds)
-    if pipeline.device:
-        yield "device", measure_input(pipeline.dataset(), size, seconds=seconds)
+def measure_stages(
+    build: Callable[[], tf.data.Dataset], batch_size: int, *, seconds: float
+) -> Iterator[tuple[str, Speed]]:
+    """The speed of the chain that `build` makes, as far as each of its stages."""
+    for stage in stages_of(build):
+        dataset = cut_at(stage, build)
+        if stage not in ("batch", "device"):
+            # What an example has become is dropped where it is: its copy is the batch's business.
+            dataset = dataset.map(lambda *_: tf.constant(0)).batch(batch_size).prefetch(2)
+        yield stage, measure_input(dataset, batch_size, seconds=seconds)
 
 
 class TraceHook(tf.compat.v1.train.SessionRunHook):

@@ -1,6 +1,6 @@
 """Mutated pictures: each is in a shard and can be decoded, or in the list with a reason.
 
-    python tests/test_fuzz.py 10000
+    python tests/test_images_fuzz.py 10000
 
 makes and converts so many; the test does fewer.
 """
@@ -18,10 +18,10 @@ import tensorflow as tf
 sys.path.insert(0, str(Path(__file__).parent.parent))  # as a program of its own
 
 from conftest import convert  # noqa: E402
-from test_kinds import ENCODED, KEPT  # noqa: E402
+from test_images_kinds import ENCODED, KEPT  # noqa: E402
 
-from library.data.sources import read_in_order  # noqa: E402
-from library.images.ops import decode_window, parse_example  # noqa: E402
+from library.data import Target, read_in_order  # noqa: E402
+from library.images import decode_window, parse_example  # noqa: E402
 
 
 def mutated(data: bytes, random: np.random.Generator) -> bytes:
@@ -66,10 +66,10 @@ def fuzz(folder: Path, count: int) -> None:
     records = read_in_order(folder / "out" / "fuzz").map(lambda number, record: record)
     names = set()
     for record in records:
-        encoded, _, name = parse_example(record)
-        pixels = decode_window(encoded, whole, image_size=64)  # raises where it cannot be
+        example = parse_example(record, Target("none"))
+        pixels = decode_window(example["encoded"], whole, image_size=64)  # raises where it cannot be
         assert pixels.shape[2] == 3
-        names.add(name.numpy().decode())
+        names.add(example["key"].numpy().decode())
     with open(folder / "out" / "fuzz.rejected.csv", newline="") as file:
         reasons = {row["file"]: row["reason"] for row in csv.DictReader(file)}
     assert all(reasons.values())

@@ -6,7 +6,7 @@ import numpy as np
 from PIL import Image
 
 Y, X = np.mgrid[0:60, 0:80]
-PICTURE = Image.fromarray(np.stack([X * 3, Y * 4, 255 - X - Y], -1).astype(np.uint8))
+IMAGE = Image.fromarray(np.stack([X * 3, Y * 4, 255 - X - Y], -1).astype(np.uint8))
 """RGB, 80 x 60, smooth, with other colours in each corner."""
 
 

@@ -4,29 +4,29 @@ import io
 
 import numpy as np
 import pytest
-from made_pictures import PICTURE, decoded, encoded
+from made_images import IMAGE, decoded, encoded
 from PIL import Image, ImageOps
 
-from library.images import standard_bytes, standard_jpeg
+from library.images import ShardOptions, canonical_bytes, canonicalize
 from library.util import BadFileError, files_below
 
 
 def jpeg_of(data: bytes, max_edge: int = 384):
-    return standard_jpeg(data, max_edge=max_edge, quality=95)
+    return canonicalize(data, ShardOptions(max_edge=max_edge))
 
 
 @pytest.mark.parametrize("mode", ["RGB", "L"])
 def test_a_jpeg_that_fits_keeps_its_bytes(mode):
-    data = encoded(PICTURE.convert(mode), "JPEG")
+    data = encoded(IMAGE.convert(mode), "JPEG")
     jpeg = jpeg_of(data)
     assert (jpeg.data, jpeg.height, jpeg.width) == (data, 60, 80)
 
 
 @pytest.mark.parametrize("form", ["PNG", "JPEG", "BMP", "WEBP"])
 def test_the_longer_edge_is_scaled_down(form):
-    jpeg = jpeg_of(encoded(PICTURE, form), max_edge=40)
+    jpeg = jpeg_of(encoded(IMAGE, form), max_edge=40)
     assert (jpeg.height, jpeg.width) == (30, 40)
-    assert np.abs(decoded(jpeg.data) - np.asarray(PICTURE.resize((40, 30)))).mean() < 4
+    assert np.abs(decoded(jpeg.data) - np.asarray(IMAGE.resize((40, 30)))).mean() < 4
 
 
 def test_scaling_averages_and_leaves_no_aliases():
@@ -40,12 +40,12 @@ def test_scaling_averages_and_leaves_no_aliases():
 def test_pictures_are_turned_upright(orientation, form):
     exif = Image.Exif()
     exif[0x0112] = orientation
-    data = encoded(PICTURE, form, exif=exif, **({"quality": 95} if form == "JPEG" else {}))
+    data = encoded(IMAGE, form, exif=exif, **({"quality": 95} if form == "JPEG" else {}))
     upright = np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(data))), np.float64)
     jpeg = jpeg_of(data)
     assert (jpeg.height, jpeg.width) == upright.shape[:2]
     assert np.abs(decoded(jpeg.data) - upright).mean() < 4
-    assert np.abs(decoded(standard_bytes(data)) - upright).max() == 0
+    assert np.abs(decoded(canonical_bytes(data)) - upright).max() == 0
 
 
 @pytest.mark.parametrize("mode", ["RGBA", "LA", "P"])
@@ -54,7 +54,7 @@ def test_transparent_parts_become_white(mode):
     options = {"transparency": image.getpixel((0, 0))} if mode == "P" else {}
     for data in (
         jpeg_of(encoded(image, **options)).data,
-        standard_bytes(encoded(image, **options)),
+        canonical_bytes(encoded(image, **options)),
     ):
         assert decoded(data).min() > 250
 
@@ -68,22 +68,22 @@ def test_16_bits_of_gray_keep_their_brightness():
     ("damage", "reason"),
     [
         (lambda data: b"", "empty file"),
-        (lambda data: b"not a picture at all", "not a picture"),
-        (lambda data: data[: len(data) // 2], "broken picture"),
+        (lambda data: b"not an image at all", "not an image"),
+        (lambda data: data[: len(data) // 2], "broken image"),
     ],
 )
 @pytest.mark.parametrize("form", ["JPEG", "PNG"])
 def test_what_cannot_be_used_has_a_reason(form, damage, reason):
-    data = damage(encoded(PICTURE, form))
-    for use in (jpeg_of, standard_bytes):
+    data = damage(encoded(IMAGE, form))
+    for use in (jpeg_of, canonical_bytes):
         with pytest.raises(BadFileError, match=reason):
             use(data)
 
 
 @pytest.mark.parametrize("form", ["JPEG", "PNG"])
 def test_plain_pictures_keep_their_bytes_for_a_prediction(form):
-    data = encoded(PICTURE, form)
-    assert standard_bytes(data) == data
+    data = encoded(IMAGE, form)
+    assert canonical_bytes(data) == data
 
 
 def test_hidden_files_are_left_out(tmp_path):

@@ -5,25 +5,27 @@ import io
 import numpy as np
 import pytest
 import tensorflow as tf
-from made_pictures import PICTURE, encoded
+from made_images import IMAGE, encoded
 from PIL import Image
 
+from library.data import Target
 from library.images import (
+    ShardOptions,
+    canonicalize,
     central_crop,
     decode_window,
     normalize,
     parse_example,
     random_window,
     resize,
-    standard_jpeg,
     to_example,
 )
 
 
 def test_an_example_has_the_keys_of_tensorflows_models():
-    record = to_example(
-        standard_jpeg(encoded(PICTURE), max_edge=384, quality=95), 3, "Käse", "Käse/one two.png"
-    )
+    target = Target("class", ("a", "b", "c", "Käse"))
+    jpeg = canonicalize(encoded(IMAGE), ShardOptions())
+    record = to_example(jpeg, 3, "Käse/one two.png", target)
     features = tf.train.Example.FromString(record).features.feature
     found = {
         key: list(feature.bytes_list.value or feature.int64_list.value)
@@ -38,10 +40,10 @@ def test_an_example_has_the_keys_of_tensorflows_models():
         "image/class/text": ["Käse".encode()],
         "image/filename": ["Käse/one two.png".encode()],
     }
-    encoded_again, label, key = parse_example(record)
-    assert encoded_again.numpy()[:2] == b"\xff\xd8"
-    assert label.numpy() == 3
-    assert key.numpy().decode() == "Käse/one two.png"
+    example = parse_example(record, target)
+    assert example["encoded"].numpy() == jpeg.data
+    assert (example["label"].dtype, example["label"].numpy()) == (tf.int64, 3)
+    assert example["key"].numpy().decode() == "Käse/one two.png"
 
 
 def crop(data: bytes, *seed: int, min_area: float = 0.5) -> np.ndarray:
@@ -53,7 +55,7 @@ def crop(data: bytes, *seed: int, min_area: float = 0.5) -> np.ndarray:
 
 
 def test_a_random_crop_follows_from_its_seed():
-    data = encoded(PICTURE, "JPEG")
+    data = encoded(IMAGE, "JPEG")
     assert crop(data, 1, 2).shape == (24, 24, 3)
     assert (crop(data, 1, 2) == crop(data, 1, 2)).all()
     assert (crop(data, 1, 2) != crop(data, 1, 3)).any()
@@ -61,7 +63,7 @@ def test_a_random_crop_follows_from_its_seed():
 
 def test_a_crop_has_at_least_the_area_asked_for():
     # Red goes from 0 to 237 over the width, green from 0 to 236 over the height.
-    data = encoded(PICTURE, "JPEG", quality=95)
+    data = encoded(IMAGE, "JPEG", quality=95)
     for number in range(50):
         values = crop(data, 0, number, min_area=0.6)
         width = (values[:, -1, 0] - values[:, 0, 0]).mean() * 24 / 23 / 3
@@ -72,7 +74,7 @@ def test_a_crop_has_at_least_the_area_asked_for():
 @pytest.mark.parametrize("form", ["JPEG", "PNG", "BMP", "GIF"])
 @pytest.mark.parametrize("mode", ["RGB", "L"])
 def test_a_central_crop_is_the_middle_square(form, mode):
-    data = encoded(PICTURE.convert(mode), form)
+    data = encoded(IMAGE.convert(mode), form)
     box = (10, 0, 70, 60)
     expected = Image.open(io.BytesIO(data)).convert("RGB").crop(box).resize((20, 20), Image.BOX)
     found = central_crop(data, image_size=20).numpy()
@@ -82,7 +84,7 @@ def test_a_central_crop_is_the_middle_square(form, mode):
 
 @pytest.mark.parametrize("form", ["JPEG", "PNG", "BMP", "GIF"])
 def test_all_formats_go_through_the_same_door(form):
-    data = encoded(PICTURE, form)
+    data = encoded(IMAGE, form)
     expected = np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))[5:45, 7:67]
     found = decode_window(data, lambda shape: tf.constant([5, 7, 40, 60]), image_size=24).numpy()
     assert found.shape == expected.shape
@@ -127,7 +129,7 @@ def test_a_window_decoded_smaller_is_the_same_picture(photo, window, fraction):
 
 
 def test_bytes_are_rounded_and_floats_are_not():
-    data = encoded(PICTURE, "PNG")
+    data = encoded(IMAGE, "PNG")
     floats = central_crop(data, image_size=24).numpy()
     whole = central_crop(data, image_size=24, dtype="uint8").numpy()
     assert (floats.dtype, whole.dtype) == (np.float32, np.uint8)
@@ -143,7 +145,7 @@ def test_a_network_gets_values_around_zero():
 
 
 def test_the_crops_are_the_same_inside_a_dataset():
-    data = encoded(PICTURE, "JPEG")
+    data = encoded(IMAGE, "JPEG")
 
     def window_of(shape: tf.Tensor) -> tf.Tensor:
         return random_window(shape, min_area=0.5, seed=tf.constant([3, 4], tf.int64))

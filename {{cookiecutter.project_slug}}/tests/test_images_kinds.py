@@ -9,11 +9,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import tensorflow as tf
-from made_pictures import decoded, encoded
+from made_images import decoded, encoded
 from PIL import Image, ImageCms, ImageOps
 
-from library.images import decode_window, standard_bytes, standard_jpeg
-from library.images import files as pictures
+from library.images import ShardOptions, canonical_bytes, canonicalize, decode_window
 from library.util import BadFileError
 
 Y, X = np.mgrid[0:60, 0:80]
@@ -130,15 +129,15 @@ ENCODED: dict[str, bytes] = {
 }
 REJECTED: dict[str, tuple[Callable[[], bytes], str]] = {
     "empty": (lambda: b"", "empty file"),
-    "text": (lambda: b"<html>404 not found</html>", "not a picture"),
-    "PDF": (lambda: encoded(RGB, "PDF"), "not a picture"),
-    "EPS": (lambda: encoded(RGB, "EPS"), "not a picture"),
-    "half a JPEG": (lambda: JPEG[: len(JPEG) // 2], "broken picture: .*truncated"),
-    "half a PNG": (lambda: NOISY[: len(NOISY) // 2], "broken picture"),
-    "half a TIFF": (lambda: encoded(RGB, "TIFF")[:5000], "broken picture"),
-    "half a WebP": (lambda: encoded(RGB, "WEBP")[:200], "broken picture|not a picture"),
-    "zeros at the end": (lambda: NOISY[: len(NOISY) // 2] + bytes(5000), "broken picture"),
-    "zeros in all": (lambda: bytes(10_000), "not a picture"),
+    "text": (lambda: b"<html>404 not found</html>", "not an image"),
+    "PDF": (lambda: encoded(RGB, "PDF"), "not an image"),
+    "EPS": (lambda: encoded(RGB, "EPS"), "not an image"),
+    "half a JPEG": (lambda: JPEG[: len(JPEG) // 2], "broken image: .*truncated"),
+    "half a PNG": (lambda: NOISY[: len(NOISY) // 2], "broken image"),
+    "half a TIFF": (lambda: encoded(RGB, "TIFF")[:5000], "broken image"),
+    "half a WebP": (lambda: encoded(RGB, "WEBP")[:200], "broken image|not an image"),
+    "zeros at the end": (lambda: NOISY[: len(NOISY) // 2] + bytes(5000), "broken image"),
+    "zeros in all": (lambda: bytes(10_000), "not an image"),
     "a bomb": (
         lambda: png(60_000, 60_000, 8, 0, bytes(1_000_000)),
         "too large: 60000 x 60000 pixels, more than 100,000,000",
@@ -178,9 +177,9 @@ def reference(data: bytes) -> np.ndarray:
 @pytest.mark.parametrize("kind", KEPT)
 def test_what_needs_no_change_keeps_its_bytes(kind):
     data = KEPT[kind]
-    jpeg = standard_jpeg(data, max_edge=80, quality=95)
+    jpeg = canonicalize(data, ShardOptions(max_edge=80))
     assert (jpeg.data, jpeg.height, jpeg.width) == (data, 60, 80)
-    assert standard_bytes(data) == data
+    assert canonical_bytes(data) == data
     assert_that_tensorflow_agrees(data)
 
 
@@ -188,14 +187,14 @@ def test_what_needs_no_change_keeps_its_bytes(kind):
 def test_what_has_to_be_encoded_shows_what_a_viewer_shows(kind):
     data = ENCODED[kind]
     expected = reference(data)
-    jpeg = standard_jpeg(data, max_edge=80, quality=95)
+    jpeg = canonicalize(data, ShardOptions(max_edge=80))
     assert jpeg.data != data
     assert expected.shape == (jpeg.height, jpeg.width, 3)
     rough = (
         8 if "palette" in kind or "GIF" in kind or "white" in kind or "transparent" in kind else 2.5
     )
     assert np.abs(decoded(jpeg.data) - expected).mean() < rough
-    assert np.abs(decoded(standard_bytes(data)) - expected).max() <= 1
+    assert np.abs(decoded(canonical_bytes(data)) - expected).max() <= 1
     assert_that_tensorflow_agrees(jpeg.data)
 
 
@@ -211,7 +210,7 @@ def assert_that_tensorflow_agrees(data: bytes) -> None:
 def test_what_cannot_be_used_is_rejected_with_a_reason(kind):
     make, reason = REJECTED[kind]
     data = make()
-    for use in (lambda data: standard_jpeg(data, max_edge=80, quality=95), standard_bytes):
+    for use in (lambda data: canonicalize(data, ShardOptions(max_edge=80)), canonical_bytes):
         with pytest.raises(BadFileError, match=reason):
             use(data)
 
@@ -226,15 +225,14 @@ def test_a_jpeg_that_not_every_decoder_knows_does_not_keep_its_bytes():
     position = JPEG.index(b"\xff\xc0")
     for marker in (0xC3, 0xC9, 0xCA):
         data = JPEG[: position + 1] + bytes([marker]) + JPEG[position + 2 :]
-        assert pictures._start_of_frame(data) == marker
         with contextlib.suppress(BadFileError):  # Pillow may not know it either
-            assert standard_jpeg(data, max_edge=80, quality=95).data != data
+            assert canonicalize(data, ShardOptions(max_edge=80)).data != data
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG, 16 bit of gray", "JPEG, orientation 6", "TIFF"])
 def test_large_ones_shrink_to_what_a_viewer_shows(kind):
     data = (KEPT | ENCODED)[kind]
-    jpeg = standard_jpeg(data, max_edge=40, quality=95)
+    jpeg = canonicalize(data, ShardOptions(max_edge=40))
     assert max(jpeg.height, jpeg.width) == 40
     small = Image.fromarray(reference(data).astype(np.uint8)).resize(
         (jpeg.width, jpeg.height), Image.Resampling.BOX

@@ -1,0 +1,82 @@
+"""Records of images in tf.data: parsed, cached decoded, listed."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import tensorflow as tf
+
+from library.data import Card, Target, read_in_order, train_records
+from library.images.ops import RAW, RAW_MARK
+from library.images.records import CLASS, ENCODED, FILENAME, FORMAT, VALUE, Example
+
+if TYPE_CHECKING:
+    from library.config import Settings
+
+
+def parse_example(record: tf.Tensor, target: Target) -> dict[str, tf.Tensor]:
+    """Take a record apart: the inverse of `records.to_example`.
+
+    Args:
+        record: string scalar.
+        target: which label it has.
+
+    Returns:
+        `encoded`, the image, string; `key`, the name of its file, string; `label`: its class, int64,
+        -1 for none; several classes, float32 [classes] of 0 and 1; or its value, float32.
+    """
+    label_of: dict[str, tuple[str, object]] = {
+        "labels": (CLASS, tf.io.FixedLenSequenceFeature([], tf.int64, allow_missing=True)),
+        "value": (VALUE, tf.io.FixedLenFeature([], tf.float32)),
+    }
+    of_class = CLASS, tf.io.FixedLenFeature([], tf.int64, default_value=-1)
+    name, feature = label_of.get(target.label, of_class)
+    features = tf.io.parse_single_example(
+        record,
+        {
+            ENCODED: tf.io.FixedLenFeature([], tf.string),
+            FILENAME: tf.io.FixedLenFeature([], tf.string, default_value=""),
+            name: feature,
+        },
+    )
+    label = features[name]
+    if target.label == "labels":
+        one_hot = tf.one_hot(label, len(target.classes), on_value=True, off_value=False)
+        label = tf.cast(tf.reduce_any(one_hot, axis=0), tf.float32)
+    return {"encoded": features[ENCODED], "label": label, "key": features[FILENAME]}
+
+
+def decoded_examples(records: tf.data.Dataset) -> Iterator[bytes]:
+    """Records with their images decoded, for a cache: `decode_window` takes them as well.
+
+    It gives the same pixels of them, except where it would decode at a fraction of the size, and
+    for the colors at the left and right edge of a window, which JPEG smooths into each other.
+    """
+
+    def decode(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        encoded = parse_example(record, Target("none"))["encoded"]
+        return record, tf.io.decode_image(encoded, channels=3, expand_animations=False)
+
+    decoded = records.map(decode, num_parallel_calls=tf.data.AUTOTUNE).prefetch(2)
+    for record, pixels in decoded.as_numpy_iterator():
+        example = Example.FromString(record)
+        raw = RAW.pack(RAW_MARK, *pixels.shape[:2]) + pixels.tobytes()
+        example.features.feature[ENCODED].bytes_list.value[:] = [raw]
+        example.features.feature[FORMAT].bytes_list.value[:] = [b"raw"]
+        yield example.SerializeToString(deterministic=True)
+
+
+def train_keys(settings: "Settings", start: int, count: int) -> list[str]:
+    """The names of the files of `count` training examples, from the sample `start` of a run."""
+    to_cache = decoded_examples if settings.cache_decoded else None
+    records = train_records(settings, start, to_cache=to_cache).take(count)
+    keys = records.map(lambda number, key, record: parse_example(record, Target("none"))["key"])
+    return [key.decode(errors="replace") for key in keys.as_numpy_iterator()]
+
+
+def encoded_examples(path: str | Path, count: int) -> list[bytes]:
+    """At most `count` encoded images, spread over the dataset `path`."""
+    step = max(1, Card.load(f"{path}.json").num_examples // count)
+    records = read_in_order(path).shard(step, 0).take(count)
+    encoded = records.map(lambda key, record: parse_example(record, Target("none"))["encoded"])
+    return list(encoded.as_numpy_iterator())
