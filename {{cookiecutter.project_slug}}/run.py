@@ -1,11 +1,12 @@
 """Train, evaluate, predict with, export and profile the model of this project.
 
-python run.py                                 train, or go on where it stopped
+python run.py                                 train, or continue where it stopped
 python run.py --config_set gtx1080ti          with another set of project.yaml
 python run.py --learning_rate 1e-4            with another value of an option
+python run.py --run NAME                      a run of its own, in runs/NAME
 python run.py evaluate --split test           print and write the metrics
 python run.py predict --input FILE_OR_DIR ... write predictions.csv
-python run.py export --export_dir DIR         write a SavedModel
+python run.py export                          write a SavedModel
 python run.py profile                         measure the input and the step
 python run.py cluster --workers 2 --ps 1      try a cluster on this machine
 """
@@ -16,30 +17,12 @@ import shlex
 import sys
 from pathlib import Path
 
-from library.config import (
-    CommandLine,
-    HeadHyperparameters,
-    LoggingSettings,
-    OptimizationHyperparameters,
-    Settings,
-    SpeedSettings,
-    TrainingSettings,
-    parse_command_line,
-)
+from library.config import CommandLine, DataSettings, RunSettings, parse_command_line
 from library.distribute import run_on_this_machine
 from library.util import redirect_native_logs, run_main
-from project.settings import Hyperparameters
+from project.settings import Hyperparameters, modality
 
 COMMANDS = ("train", "evaluate", "predict", "export", "profile", "cluster")
-
-NOT_NEXT = (
-    TrainingSettings,
-    SpeedSettings,
-    LoggingSettings,
-    HeadHyperparameters,
-    OptimizationHyperparameters,
-)
-"""Options that evaluation and prediction do not need again."""
 
 
 def main() -> None:
@@ -48,65 +31,58 @@ def main() -> None:
     )
     if line.print_config:
         print(line.as_yaml())
-        return
+    elif line.command == "cluster":
+        run_on_this_machine(
+            [sys.executable, __file__, "train", *line.words()],
+            workers=line.settings.workers,
+            servers=line.settings.ps,
+            logs=line.settings.model_dir / "cluster",
+        )
+        print_next(line)
+    else:
+        # The logs of a cluster's tasks are kept by what started them.
+        in_cluster = "TF_CONFIG" in os.environ
+        with contextlib.nullcontext() if in_cluster else redirect_native_logs():
+            run_command(line)
+        if line.command == "train" and not in_cluster and not line.settings.overfit:
+            print_next(line)
 
-    if line.command == "cluster":
-        run_cluster(line)
-        tell_what_is_next(line)
-        return
 
-    # TensorFlow takes seconds to import: not before the command line is known to be right. The logs
-    # of a cluster's tasks are kept by what started them.
-    with contextlib.nullcontext() if "TF_CONFIG" in os.environ else redirect_native_logs():
-        run_command(line, line.settings)
+def run_command(line: CommandLine) -> None:
+    """Do what the command line says. TensorFlow is imported here, when it is known to be right."""
+    from library import profile, serve, train
+    from project import input_fn, networks
+    from project.model_fn import HEADS, model_fn
 
-
-def run_command(line: CommandLine, settings: Settings) -> None:
-    from project import commands, exporting, profile, training
-
-    options = settings, line.hyperparameters
+    run = train.Run(
+        settings=line.settings,
+        hyperparameters=line.hyperparameters,
+        given=line.given,
+        modality=modality,
+        inputs=input_fn,
+        networks=networks,
+        model_fn=model_fn,
+        heads=HEADS,
+    )
     match line.command:
         case "train":
-            training.train(*options)
-            if "TF_CONFIG" not in os.environ and not settings.overfit:
-                tell_what_is_next(line)
+            train.start_training(run)
         case "evaluate":
-            commands.evaluate(*options, split=settings.split)
+            train.run_evaluation(run)
         case "predict":
-            commands.predict(
-                *options,
-                inputs=settings.input,
-                output=settings.output or str(settings.run_dir / "predictions.csv"),
-                top_k=settings.top_k,
-                images_out=settings.images_out,
-            )
+            serve.predict_files(run)
         case "export":
-            exporting.export(
-                *options,
-                export_dir=settings.export_dir or settings.run_dir / "export",
-                tflite=settings.tflite,
-                check=settings.check,
-            )
+            serve.export_model(run)
         case "profile":
-            profile.profile(*options, trace=settings.trace)
+            profile.profile_training(run)
 
 
-def tell_what_is_next(line: CommandLine) -> None:
-    """The commands that one would try after a training, with the flags that it had."""
-    given = shlex.join(line.words(without=NOT_NEXT))
+def print_next(line: CommandLine) -> None:
+    """The commands that one would try after a training."""
+    given = shlex.join(line.words(only=(DataSettings, RunSettings)))
     split = "test" if Path(f"{line.settings.test_data}.json").exists() else "validation"
     print(f"next: python run.py evaluate --split {split} {given}".rstrip())
     print(f"      python run.py predict --input FILE_OR_DIR {given}".rstrip())
-
-
-def run_cluster(line: CommandLine) -> None:
-    """Train by several processes of this program, each with the options that were given."""
-    run_on_this_machine(
-        [sys.executable, __file__, "train", *line.words()],
-        workers=line.settings.workers,
-        servers=line.settings.ps,
-        logs=line.settings.model_dir / "cluster",
-    )
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ The settings of a run are those of library/config/settings.py.
 import dataclasses
 
 from library import images as modality  # noqa: F401  what this project learns from
-from library.config import Location, Settings, TrainingHyperparameters, option  # noqa: F401
+from library.config import Location, TrainingHyperparameters, option
 from library.util import UserError
 
 
@@ -65,8 +65,8 @@ class Hyperparameters(Network, Input, TrainingHyperparameters):
 
     @property
     def input_size(self) -> int:
-        """`image_size`, which `project.networks.prepared` fills in where it is null."""
-        assert self.image_size is not None, "prepared comes first"
+        """`image_size`, which `networks.resolve_hyperparameters` fills in where it is null."""
+        assert self.image_size is not None, "resolve_hyperparameters comes first"
         return self.image_size
 
     def __post_init__(self) -> None:

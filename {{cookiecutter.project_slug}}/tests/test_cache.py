@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 from conftest import damaged
 from PIL import Image
+from project.training import train
 
 from library import images
 from library.data import Card, Reader, Target, train_records, write_index
@@ -18,7 +19,6 @@ from library.images import Jpeg, write_shard
 from library.util import UserError
 from project.input_fn import train_input
 from project.settings import Hyperparameters, Settings
-from project.training import train
 
 
 @pytest.fixture

@@ -185,7 +185,7 @@ def test_no_picture_gets_into_both_sets_by_another_conversion(samples, tmp_path)
     convert(samples / "test", out, "train", "--validation_fraction", 0.3)
     before = files(out)
     process = convert(samples / "test", out, "train", "--overwrite", status=2)
-    assert "has images of train, which would be in both: give 0.3 again" in process.stderr
+    assert "has pictures of train, which would be in both: give 0.3 again" in process.stderr
     more = ("--validation_fraction", 0.3, "--overwrite")
     process = convert(samples / "test", out, "other", *more, status=2)
     assert "validation.json is not of other, but of train: take another" in process.stderr

@@ -23,6 +23,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import ROOT, copy_project, damaged, run_program, small_model
+from project.plan import Plan, description, plan_of
+from project.sessions import (
+    DivergedError,
+    card_of,
+    told_in_a_line,
+    trained_model,
+    training_data,
+    without_missing_device,
+)
 from test_docs_pages import OVERLAY, PICTURES, blocks, headings, page
 from test_tasks import apply
 
@@ -48,15 +57,6 @@ from library.train import (
 )
 from library.util import StatusLine, log, run_main
 from project import commands, overfit, training
-from project.plan import Plan, description, plan_of
-from project.sessions import (
-    DivergedError,
-    card_of,
-    told_in_a_line,
-    trained_model,
-    training_data,
-    without_missing_device,
-)
 from project.settings import Hyperparameters, Settings
 
 PAGES = ("first_hour", "make_it_yours", "troubleshooting")

@@ -67,7 +67,9 @@ def fuzz(folder: Path, count: int) -> None:
     names = set()
     for record in records:
         example = parse_example(record, Target("none"))
-        pixels = decode_window(example["encoded"], whole, image_size=64)  # raises where it cannot be
+        pixels = decode_window(
+            example["encoded"], whole, image_size=64
+        )  # raises where it cannot be
         assert pixels.shape[2] == 3
         names.add(example["key"].numpy().decode())
     with open(folder / "out" / "fuzz.rejected.csv", newline="") as file:

@@ -50,14 +50,16 @@ class CommandLine:
             + self.resolved_hyperparameters.as_yaml(settings.hyperparameter_set)
         )
 
-    def words(self, without: Collection[type] = ()) -> list[str]:
-        """The flags that were given, but for those of one command, and of the groups `without`."""
+    def words(self, only: Collection[type] = ()) -> list[str]:
+        """The flags that were given, but for those of one command; of the groups `only`, or all."""
         words = []
         for name, default in SETS.items():
             if self.flags[name] != default:
                 words += [f"--{name}", self.flags[name]]
         for name, option in self._options().items():
-            if name not in self.flags or option.rule["command"] or option.group in without:
+            if name not in self.flags or option.rule["command"]:
+                continue
+            if only and option.group not in only:
                 continue
             value = self.flags[name]
             if option.kind is bool:

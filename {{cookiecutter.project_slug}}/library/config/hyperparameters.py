@@ -11,8 +11,7 @@ class HeadHyperparameters:
 
     head: str | None = option(
         None,
-        "what the model predicts; null: what the labels of the training data are",
-        choices=("classification", "multi_label", "regression"),
+        "classification, multi_label, regression, or one of the project; null: as the labels ask",
         defines_architecture=True,
     )
     dropout_rate: float = option(

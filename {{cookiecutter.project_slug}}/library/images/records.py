@@ -7,11 +7,10 @@ import collections
 import hashlib
 import io
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 from google.protobuf.message import DecodeError
 from PIL import Image
@@ -20,12 +19,11 @@ from library.data import (
     DamagedRecordError,
     Label,
     Reader,
-    Shard,
     Target,
     find_records,
+    index_of,
     read_frame,
     record_in,
-    index_of,
 )
 from library.data import write_shard as write_records
 from library.images.files import Jpeg, canonicalize
@@ -94,9 +92,7 @@ def to_example(jpeg: Jpeg, label: Label, filename: str, target: Target) -> bytes
     return example.SerializeToString(deterministic=True)
 
 
-def write_shard(
-    path: Path, examples: Iterable[tuple[str, Label, Jpeg]], target: Any = None
-) -> Any:
+def write_shard(path: Path, examples: Iterable[tuple[str, Label, Jpeg]], target: Any = None) -> Any:
     """Write a file of examples: the name of the file, the label and the image of each.
 
     Returns:
@@ -135,9 +131,7 @@ def open_data(path: str | Path) -> Reader:
     return Reader(path)
 
 
-def verify_shard(
-    path: Any, target: Any, bad: Any, tell: Any = None
-) -> dict[str, Any]:
+def verify_shard(path: Any, target: Any, bad: Any, tell: Any = None) -> dict[str, Any]:
     """Read a shard: see `library.data.Modality`."""
     if not isinstance(path, Path):  # as the conversion calls it today
         from library.convert import write_report

@@ -6,6 +6,7 @@ from library.util import lazy
 
 if TYPE_CHECKING:
     from library.nn.gradients import (
+        Optimizer,
         SyncReplicasShutdownHook,
         accumulate_gradients,
         clip_gradients,

@@ -6,6 +6,8 @@ from library.util import lazy
 
 if TYPE_CHECKING:
     from library.train.divergence import assert_finite, read_divergence
+    from library.train.errors import DivergedError, translate_errors
+    from library.train.evaluation import run_evaluation
     from library.train.evaluation_table import EvaluationTable
     from library.train.exporter import (
         BestCheckpointExporter,
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
         XlaHook,
     )
     from library.train.model_card import MODEL_FILE, ModelCard
+    from library.train.plan import Plan
+    from library.train.run import Run
+    from library.train.spec import model_spec
     from library.train.tasks import (
         WatchHook,
         end_unless_there,
@@ -28,6 +33,7 @@ if TYPE_CHECKING:
         evaluate_checkpoints,
         serve,
     )
+    from library.train.training import start_training
     from library.train.warm_start import WarmStart
 
 __getattr__ = lazy(__name__, __file__)

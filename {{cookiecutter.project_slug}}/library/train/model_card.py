@@ -3,10 +3,11 @@
 import dataclasses
 import json
 import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from library.config import URL, plain, word_of
+from library.config import URL, options_of, plain, word_of
 from library.data import Target
 from library.util import UserError, write_json
 
@@ -73,6 +74,32 @@ class ModelCard:
         Path(folder).mkdir(parents=True, exist_ok=True)
         write_json(Path(folder) / MODEL_FILE, dataclasses.asdict(self))
         return Path(folder) / MODEL_FILE
+
+    def applied_to(self, hyperparameters: Any, given: Collection[str], folder: str | Path) -> Any:
+        """The hyperparameters with the architecture of this card.
+
+        Args:
+            hyperparameters: a dataclass of options.
+            given: names of those that the command line gives.
+            folder: of the card, for the error.
+
+        Raises:
+            UserError: the command line gives another value.
+        """
+        options, changes, lines = options_of(type(hyperparameters)), {}, []
+        for name, found in self.hyperparameters.items():
+            mine = plain(getattr(hyperparameters, name, None))
+            if name not in options or _last_part(mine) == _last_part(found):
+                continue
+            changes[name] = options[name].value(word_of(found), Path())
+            if name in given:
+                lines.append(
+                    f"{name}: {word_of(mine)}, but the model in {folder} has {word_of(found)}: "
+                    f"leave --{name} out"
+                )
+        if lines:
+            raise UserError(*lines)
+        return dataclasses.replace(hyperparameters, **changes)
 
     def must_equal(self, other: "ModelCard", folder: str | Path) -> None:
         """Refuse to continue with a model that was made differently.

@@ -1,0 +1,46 @@
+"""The command evaluate: metrics and a report of a trained model on a dataset."""
+
+from typing import TYPE_CHECKING
+
+from library.report import StatsHook, read_curves, write_report
+from library.train import run_record
+from library.train.errors import translate_errors
+from library.util import check_folder, write_json
+
+if TYPE_CHECKING:
+    from library.train.run import Run
+
+
+def run_evaluation(run: "Run") -> None:
+    """Print the metrics of `model` on a split; write them and a report to evaluation/SPLIT."""
+    run, checkpoint = run.trained()
+    split = run.settings.split
+    field, folder = f"{split}_data", run.dir / "evaluation" / split
+    path: str = getattr(run.settings, field)
+    run.expect_target(run.card(field), field, "model")
+    check_folder("run", folder)
+    hook = StatsHook(run.head)
+    with translate_errors(run, path):
+        metrics = run.estimator().evaluate(
+            lambda: run.inputs.evaluation_input(run, path),
+            checkpoint_path=checkpoint,
+            name=split,
+            hooks=[hook],
+        )
+    numbers = {name: value.item() for name, value in sorted(metrics.items())}
+    for name, value in numbers.items():
+        print(f"{name}: {value:.6g}")
+    folder.mkdir(parents=True, exist_ok=True)
+    facts = {"split": split, "data": path, "checkpoint": checkpoint}
+    write_json(folder / "metrics.json", {**facts, **numbers})
+    step = numbers.pop("global_step")
+    write_report(
+        folder,
+        title=f"Evaluation on the {split} set",
+        metrics=numbers,
+        stats=hook.stats,
+        curves=read_curves(run.settings.model_dir, metrics=numbers),
+        facts={**facts, "step": str(step)},
+        settings=run_record.last_options(run.settings.model_dir),
+    )
+    print(f"wrote metrics.json, report.html and its parts to {folder}")

@@ -1,0 +1,152 @@
+"""What a training is about to do: where it stands and how far it goes."""
+
+import dataclasses
+import math
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from library.train import run_record
+from library.train.exporter import global_step_of, read_best
+from library.train.model_card import ModelCard
+from library.util import UserError, check_folder
+
+if TYPE_CHECKING:
+    from library.train.run import Run
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """Where a training stands, and how far it goes."""
+
+    checkpoint: str | None  # the latest one
+    step: int  # of it
+    examples: int  # that the run has seen by then
+    epoch_examples: int
+    batch_size: int
+    steps: int  # at which the run ends
+    steps_between_evals: int
+
+    @property
+    def offset(self) -> int:
+        """How many more examples the run has seen than steps of this batch size have."""
+        return self.examples - self.step * self.batch_size
+
+    def epoch_of(self, step: int) -> float:
+        """Epochs since the beginning of the run."""
+        return (step * self.batch_size + self.offset) / self.epoch_examples
+
+    def epochs(self, step: tf.Tensor) -> tf.Tensor:
+        """The same in a graph: int64 scalar -> float32 scalar."""
+        examples = step * self.batch_size + self.offset
+        return tf.cast(examples, tf.float32) / self.epoch_examples
+
+    @property
+    def epochs_per_step(self) -> float:
+        return self.batch_size / self.epoch_examples
+
+    @property
+    def evaluation_due(self) -> bool:
+        """Whether the latest checkpoint is one that an evaluation comes after."""
+        return self.step > 0 and (
+            self.step % self.steps_between_evals == 0 or self.step >= self.steps
+        )
+
+    @classmethod
+    def of(cls, run: "Run", epoch_examples: int) -> "Plan":
+        """What is left of a run, in steps of its present batch size."""
+        settings, batch_size = run.settings, run.settings.train_batch_size
+        checkpoint, step = _last_checkpoint(run)
+        examples = run_record.examples_before(settings.model_dir, step, batch_size)
+        left = max(0, int(settings.train_epochs * epoch_examples) - examples)
+        return cls(
+            checkpoint=checkpoint,
+            step=step,
+            examples=examples,
+            epoch_examples=epoch_examples,
+            batch_size=batch_size,
+            steps=max(1, step + left // batch_size),
+            steps_between_evals=math.ceil(
+                settings.epochs_between_evals * epoch_examples / batch_size
+            ),
+        )
+
+    @classmethod
+    def without_end(cls, run: "Run", epoch_examples: int) -> "Plan":
+        """Steps from the first on, of which nothing is kept."""
+        size = run.settings.train_batch_size
+        return cls(None, 0, 0, epoch_examples, size, steps=2**31, steps_between_evals=2**31)
+
+
+def check_batch(run: "Run") -> None:
+    """Refuse a batch that cannot be divided as it has to be."""
+    settings, parallel = run.settings, run.parallel
+    assert parallel is not None, "a training has one"
+    accumulated = run.hyperparameters.gradient_accumulation
+    parts = parallel.batch_parts * accumulated
+    if settings.train_batch_size % parts:
+        raise UserError(
+            f"train_batch_size: {settings.train_batch_size} cannot be divided by {parts}: "
+            f"{len(parallel.devices)} devices x {parallel.num_sharing} workers that share a batch, "
+            f"the chief included, x gradient_accumulation {accumulated}"
+        )
+    if not run.cluster.all_reduce:
+        return
+    for name in ("early_stopping_evals", "max_minutes"):
+        if getattr(settings, name) is not None:
+            raise UserError(
+                f"{name}: workers without parameter servers would have to stop at the same step: "
+                "leave it out"
+            )
+    if run.hyperparameters.network == "hub":
+        raise UserError(
+            "network: hub: workers without parameter servers do not save the averages of a "
+            "module's batch norm: use parameter servers"
+        )
+
+
+def description(run: "Run", plan: Plan) -> Iterator[str]:
+    """What is about to happen, and where."""
+    parallel, cluster = run.parallel, run.cluster
+    assert parallel is not None, "a training has one"
+    devices = parallel.devices
+    where = devices[0] if len(devices) == 1 else f"{len(devices)} devices, {', '.join(devices)}"
+    where = "the CPU" if where == "/cpu:0" else where
+    yield (
+        f"training from step {plan.step} to {plan.steps} on {where}: "
+        f"{plan.epoch_examples} examples per epoch"
+    )
+    if parallel.batch_parts > 1:
+        yield f"each step: {plan.batch_size} examples, {run.batch_size} per device"
+    if cluster.addresses:
+        jobs = ", ".join(f"{len(tasks)} {job}" for job, tasks in cluster.addresses.items())
+        yield f"{cluster.name} of a cluster of {jobs}"
+
+
+def _last_checkpoint(run: "Run") -> tuple[str | None, int]:
+    """The checkpoint to go on from, and its step: it has to fit the model."""
+    settings = run.settings
+    for name in ("model_dir", "best_model_dir"):
+        check_folder(name, getattr(settings, name))
+    latest = tf.train.latest_checkpoint(str(settings.model_dir))
+    records = run_record.load(settings.model_dir) if latest else []
+    places = [_best_place(dataclasses.asdict(settings))]
+    places += [_best_place(record["settings"]) for record in records[-1:]]
+    changed = len(places) == 1 or places[0] != places[1]
+    if changed and read_best(settings.best_model_dir):
+        reason = f"that of {settings.model_dir} is {places[1]}" if records else "this run is new"
+        raise UserError(
+            f"best_model_dir: {settings.best_model_dir} holds the best model of another run, since "
+            f"{reason}: start a run of its own with --run NAME, or delete it"
+        )
+    if not latest:
+        return None, 0
+    run.model.must_equal(ModelCard.load(settings.model_dir), settings.model_dir)
+    return latest, global_step_of(latest)
+
+
+def _best_place(settings: dict[str, Any]) -> str:
+    """best_model_dir as seen from model_dir: both may be moved."""
+    return os.path.relpath(settings["best_model_dir"], settings["model_dir"])

@@ -1,0 +1,242 @@
+"""The run: what every command needs to know, in one object that is made once, in run.py."""
+
+import dataclasses
+import functools
+import os
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Protocol, TypeAlias
+
+import tensorflow as tf
+
+from library.config import URL, Settings
+from library.data import Card, Modality
+from library.distribute import Cluster, Parallel
+from library.estimator import Estimator, EstimatorSpec, RunConfig
+from library.estimator import export as estimator_export
+from library.heads import Head, head_for
+from library.train.exporter import find_checkpoint
+from library.train.model_card import ModelCard
+from library.train.plan import Plan
+from library.train.warm_start import WarmStart
+from library.util import UserError, attach_log, did_you_mean
+
+Receiver: TypeAlias = estimator_export.ServingInputReceiver
+
+
+class Inputs(Protocol):
+    """The functions of project/input_fn.py."""
+
+    def train_input(self, run: "Run") -> tf.data.Dataset: ...
+    def evaluation_input(self, run: "Run", path: str) -> tf.data.Dataset: ...
+    def overfit_input(self, run: "Run") -> tf.data.Dataset: ...
+    def prediction_input(
+        self, run: "Run", pairs: Iterable[tuple[bytes, bytes]]
+    ) -> tf.data.Dataset: ...
+    def serving_input(self, run: "Run") -> Receiver: ...
+    def device_input(self, run: "Run") -> Receiver: ...
+    def canonicalize(self, content: bytes, params: Any) -> bytes: ...
+    def blank(self, params: Any) -> bytes: ...
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Run:
+    """Settings and hyperparameters, the project's own parts, and what follows from them.
+
+    Attributes:
+        given: the names of the options that the command line gives.
+        modality: `library.images` or `library.audio`.
+        inputs: project/input_fn.py.
+        networks: project/networks.py, of which `drawn` and `resolve_hyperparameters` are used.
+        model_fn: of project/model_fn.py.
+        heads: by the name that the hyperparameter `head` has for them.
+        model_card: what its checkpoints are of; `for_training` and `trained` give it one.
+        plan: how far a training goes.
+    """
+
+    settings: Settings
+    hyperparameters: Any
+    given: frozenset[str] = frozenset()
+    modality: Modality
+    inputs: Inputs
+    networks: ModuleType
+    model_fn: Callable[..., EstimatorSpec]
+    heads: Mapping[str, type[Head]]
+    cluster: Cluster = dataclasses.field(default_factory=Cluster)
+    parallel: Parallel | None = None
+    model_card: ModelCard | None = None
+    plan: Plan | None = None
+
+    @property
+    def dir(self) -> Path:
+        """The folder of all that the run leaves behind."""
+        return self.settings.run_dir
+
+    @property
+    def seed(self) -> int:
+        return self.settings.random_seed
+
+    @property
+    def start(self) -> int:
+        """Examples that the run has seen before this start."""
+        return self.plan.examples if self.plan else 0
+
+    @property
+    def batch_size(self) -> int:
+        """Training examples of this replica in a step."""
+        parts = self.parallel.batch_parts if self.parallel else 1
+        return self.settings.train_batch_size // parts
+
+    @property
+    def model(self) -> ModelCard:
+        assert self.model_card is not None, "for_training or trained comes first"
+        return self.model_card
+
+    @functools.cached_property
+    def head(self) -> Head:
+        model = self.model
+        return self.heads[model.head](model.target, self.hyperparameters)
+
+    @property
+    def compute_dtype(self) -> str:
+        """In which a training step computes."""
+        if not self.settings.mixed_precision:
+            return "float32"
+        return "float16" if tf.config.list_physical_devices("GPU") else "bfloat16"
+
+    def drawn(self, features: dict[str, tf.Tensor]) -> tf.Tensor:
+        """What is shown of examples: uint8 [batch, height, width, 3]."""
+        return self.networks.drawn(features, self.hyperparameters)
+
+    def replace(self, **changes: Any) -> "Run":
+        """The same run with other settings, hyperparameters or fields."""
+        for part in ("settings", "hyperparameters"):
+            options = getattr(self, part)
+            names = {field.name for field in dataclasses.fields(options)} & changes.keys()
+            if names and part not in changes:
+                changed = {name: changes.pop(name) for name in names}
+                changes[part] = dataclasses.replace(options, **changed)
+        return dataclasses.replace(self, **changes)
+
+    # ---- data ----------------------------------------------------------------------------------
+
+    def card(self, field: str) -> Card:
+        """The card of the dataset that an option names, such as `train_data`.
+
+        Raises:
+            UserError: there is none; the line says how to make one.
+        """
+        path = getattr(self.settings, field)
+        if not URL.match(path) and not os.path.exists(f"{path}.json"):
+            how = f"python convert_dataset.py --dataset_dir DIR/{Path(path).name}"
+            if field == "validation_data":
+                how += ", or --validation_fraction 0.1 with the training data"
+            raise UserError(f"{field}: there is no dataset {path}: make one by {how}")
+        return Card.load(f"{path}.json")
+
+    def for_training(self) -> "Run":
+        """The run with its model: of the kind that the training data asks for.
+
+        Raises:
+            UserError: the data is missing, does not fit, or the network cannot be had.
+        """
+        card, validation = self.card("train_data"), self.card("validation_data")
+        for each, field in ((card, "train_data"), (validation, "validation_data")):
+            each.files(getattr(self.settings, field))  # all have to be there
+        if card.label == "none":
+            raise UserError(f"train_data: {self.settings.train_data} has no labels to learn")
+        params = self.networks.resolve_hyperparameters(self.hyperparameters, self.settings)
+        params = dataclasses.replace(params, head=self._head_name(card))
+        model = ModelCard.of(params.head, card.target, params)
+        run = self.replace(hyperparameters=params, model_card=model)
+        run.expect_target(validation, "validation_data", "training data")
+        return run
+
+    def expect_target(self, card: Card, field: str, other: str) -> None:
+        """Refuse a dataset whose labels are not those of the model.
+
+        Args:
+            card: of the dataset.
+            field: the option that names it, for the error.
+            other: what has other labels, for the error.
+        """
+        path, target = getattr(self.settings, field), self.model.target
+        if card.label != target.label:
+            raise UserError(
+                f"{field}: {path} has labels of the kind {card.label}, but the {other} has "
+                f"{target.label}"
+            )
+        if tuple(card.classes) != tuple(target.classes):
+            raise UserError(
+                f"{field}: {path} has the classes {', '.join(card.classes)}, but the {other} has "
+                f"{', '.join(target.classes)}"
+            )
+
+    def _head_name(self, card: Card) -> str:
+        name, fitting = self.hyperparameters.head, head_for(card.label)
+        if name is None:
+            return fitting
+        if name not in self.heads:
+            known = f"{', '.join(self.heads)}{did_you_mean(name, self.heads)}"
+            raise UserError(f"head: {name} is not one of {known}")
+        if card.label != self.heads[name].label:
+            raise UserError(
+                f"head: {name} learns {self.heads[name].label}, but the dataset "
+                f"{self.settings.train_data} has {card.label}: use {fitting}"
+            )
+        return name
+
+    # ---- the model -----------------------------------------------------------------------------
+
+    def trained(self) -> tuple["Run", str]:
+        """The run with the model that the option `model` names, and the path of its checkpoint.
+
+        What defines the architecture is taken from there.
+
+        Raises:
+            UserError: there is no such checkpoint, or the command line contradicts it.
+        """
+        settings = self.settings
+        checkpoint = find_checkpoint(
+            settings.model, model_dir=settings.model_dir, best_model_dir=settings.best_model_dir
+        )
+        folder = os.path.dirname(checkpoint)
+        model = ModelCard.load(folder)
+        if model.head not in self.heads:
+            raise UserError(f"head: the model in {folder} has {model.head}, which is none of HEADS")
+        params = model.applied_to(self.hyperparameters, self.given, folder)
+        params = self.networks.resolve_hyperparameters(params, settings)
+        return self.replace(hyperparameters=params, model_card=model), checkpoint
+
+    def estimator(
+        self,
+        *,
+        strategy: tf.distribute.Strategy | None = None,
+        warm_start: WarmStart | None = None,
+    ) -> Estimator:
+        """The Estimator of the run; a `strategy` and a `warm_start` are for training."""
+        settings, parallel = self.settings, self.parallel
+        attach_log(settings.model_dir)
+        # CheckpointHook saves; this is for workers that would do it by the clock, each at another
+        # step.
+        steps = {"save_checkpoints_steps": 1000} if self.cluster.all_reduce else {}
+        config = RunConfig(
+            model_dir=str(settings.model_dir),
+            tf_random_seed=self.seed,
+            keep_checkpoint_max=settings.keep_checkpoint_max,
+            save_summary_steps=settings.save_summary_steps,
+            log_step_count_steps=None,  # ProgressHook tells more
+            train_distribute=strategy,
+            session_config=parallel and parallel.session_config,
+            **steps,
+        )
+        if self.cluster.has_servers and not self.cluster.is_evaluator:
+            # For functions whose variables are on a server, such as those of a hub module.
+            config.session_config.share_cluster_devices_in_session = True
+        return Estimator(
+            functools.partial(self.model_fn, run=self),
+            config=config,
+            params=self.hyperparameters,
+            warm_start_from=warm_start and warm_start.settings,
+        )

@@ -1,0 +1,303 @@
+"""The command train: a run from where it stands to its end."""
+
+import contextlib
+import dataclasses
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import tensorflow as tf
+
+from library.data import num_train_examples
+from library.distribute import Cluster, Parallel
+from library.estimator import EvalSpec, ModeKeys, TrainSpec, train_and_evaluate
+from library.report import EvaluationPicturesHook, PicturesHook, StatsHook, add_table
+from library.train import run_record
+from library.train.errors import DivergedError, translate_errors
+from library.train.evaluation_table import EvaluationTable
+from library.train.exporter import (
+    BestCheckpointExporter,
+    find_checkpoint,
+    global_step_of,
+    read_best,
+)
+from library.train.hooks import (
+    CheckpointHook,
+    EarlyStopHook,
+    GracefulStopHook,
+    ProgressHook,
+    XlaHook,
+)
+from library.train.model_card import MODEL_FILE
+from library.train.overfit import overfit
+from library.train.plan import Plan, check_batch, description
+from library.train.tasks import (
+    WatchHook,
+    end_unless_there,
+    evaluate_checkpoint,
+    evaluate_checkpoints,
+    serve,
+)
+from library.train.warm_start import WarmStart
+from library.util import RunError, StatusLine, remove_leftovers, write_json
+
+if TYPE_CHECKING:
+    from library.train.run import Run
+
+
+def start_training(run: "Run") -> None:
+    """Train for `train_epochs` in all, evaluate every `epochs_between_evals`, keep the best.
+
+    With TF_CONFIG, this process does its part of that.
+    """
+    cluster = Cluster.from_environment()
+    if cluster.job == "ps":
+        serve(cluster)
+        return
+    settings = run.settings
+    parallel = Parallel.of(cluster, settings.devices, sync_replicas=settings.sync_replicas)
+    run = run.replace(cluster=cluster, parallel=parallel)
+    check_batch(run)
+    if cluster.all_reduce and not cluster.is_evaluator:
+        run.for_training()  # its mistakes are told before anybody waits for the others
+        end_unless_there(cluster.needed)
+    strategy = parallel.strategy()
+    run = run.for_training()
+    epoch_examples = num_train_examples(settings, run.card("train_data"))
+    if settings.overfit:
+        overfit(run, epoch_examples)
+        return
+    run = run.replace(plan=Plan.of(run, epoch_examples))
+    _Training(run, strategy).start()
+
+
+class _Training:
+    """A training that is planned, and the objects that its parts share."""
+
+    def __init__(self, run: "Run", strategy: tf.distribute.Strategy | None):
+        assert run.plan is not None, "it is planned"
+        assert run.parallel is not None, "it is known what this process does"
+        settings = run.settings
+        self.run, self.plan, self.strategy = run, run.plan, strategy
+        self.line = StatusLine(live=settings.live_progress)
+        self.exporter = BestCheckpointExporter(
+            settings.best_model_dir,
+            keep=settings.keep_best_max,
+            assets=[settings.model_dir / MODEL_FILE],
+        )
+        self.early_stop = EarlyStopHook(self.exporter, settings.early_stopping_evals or math.inf)
+        self.evaluated = not self.plan.evaluation_due or (
+            self.exporter.evaluated_step == self.plan.step
+        )
+
+    def start(self) -> None:
+        """Go to the end of the plan, unless the run is there already."""
+        run, plan, settings = self.run, self.plan, self.run.settings
+        if self.evaluated and plan.step >= plan.steps:
+            print(f"training is complete (step {plan.step}); raise --train_epochs to continue")
+            return
+        if self.evaluated and self.early_stop.due:
+            print(f"stopped early at step {plan.step}; raise --early_stopping_evals to continue")
+            return
+        with translate_errors(run, settings.train_data):
+            run.inputs.train_input(run)  # opened, or cached, before anything is written
+        warm_start = self._warm_start()
+        self._write_start(warm_start)
+        if settings.deterministic and tf.config.list_physical_devices("GPU"):
+            tf.config.experimental.enable_op_determinism()
+        for text in description(run, plan):
+            print(text)
+        with (
+            self._divergence_on_file(),
+            translate_errors(run, settings.train_data, settings.validation_data),
+            self.line,
+        ):
+            self._train(warm_start)
+        if run.cluster.addresses and not run.cluster.is_evaluator:
+            print(f"done: {run.cluster.name}")
+        else:
+            self._print_end()
+
+    def _train(self, warm_start: WarmStart | None) -> None:
+        run, plan = self.run, self.plan
+        estimator = run.estimator(strategy=self.strategy, warm_start=warm_start)
+        stop = GracefulStopHook(
+            run.settings.model_dir,
+            max_time=run.settings.max_minutes,
+            saves=run.cluster.is_chief,
+        )
+        train_spec, eval_spec = self._train_spec(stop), self._eval_spec(stop)
+        if run.cluster.is_evaluator:
+            evaluate_checkpoints(estimator, eval_spec, steps=plan.steps, early_stop=self.early_stop)
+            return
+        if plan.checkpoint and not self.evaluated and not run.cluster.addresses:
+            # The last start ended between this checkpoint and its evaluation.
+            evaluate_checkpoint(estimator, eval_spec, plan.checkpoint)
+        if plan.step < plan.steps and not self.early_stop.due:
+            train_and_evaluate(estimator, train_spec, eval_spec)
+
+    def _train_spec(self, stop: GracefulStopHook) -> TrainSpec:
+        run, plan, settings, cluster = self.run, self.plan, self.run.settings, self.run.cluster
+        save = CheckpointHook(settings.model_dir, plan.steps_between_evals)
+        images = PicturesHook(
+            settings.model_dir, run.model.class_names, every=self._steps_between_images
+        )
+        progress = ProgressHook(
+            ("loss", *run.head.metric_names),
+            [save, images],
+            every=settings.log_steps,
+            steps=plan.steps,
+            batch_size=plan.batch_size,
+            epoch_of=plan.epoch_of,
+            summary_dir=settings.model_dir if cluster.is_chief else None,
+            line=self.line,
+            shared=cluster.has_servers,
+        )
+        watch = WatchHook(
+            cluster.needed,
+            f"start all tasks again, and they go on from the last checkpoint, in "
+            f"{settings.model_dir}",
+            finished=lambda: self._last_step() >= plan.steps,
+        )
+        return TrainSpec(
+            lambda: run.inputs.train_input(run),
+            max_steps=plan.steps,
+            hooks=[
+                *[watch] * bool(cluster.needed),
+                *[XlaHook()] * settings.xla,
+                progress,
+                *[images, save] * cluster.is_chief,
+                stop,
+                *[self.early_stop] * bool(settings.early_stopping_evals),
+            ],
+        )
+
+    def _eval_spec(self, stop: GracefulStopHook) -> EvalSpec:
+        run, plan, every = self.run, self.plan, self._steps_between_images
+        images = EvaluationPicturesHook(
+            run.settings.model_dir / "eval",
+            run.model.class_names,
+            due=lambda step: step % every == 0 or step >= plan.steps,
+        )
+        return EvalSpec(
+            lambda: run.inputs.evaluation_input(run, run.settings.validation_data),
+            steps=None,  # all of the dataset
+            start_delay_secs=0,
+            throttle_secs=0,  # after every checkpoint
+            hooks=[
+                *[stop.in_evaluation] * (not run.cluster.is_evaluator),
+                images,
+                _ThresholdsHook(run, images),
+            ],
+            exporters=[
+                self.exporter,
+                EvaluationTable(self.exporter, self.line, epoch_of=plan.epoch_of),
+            ],
+        )
+
+    @property
+    def _steps_between_images(self) -> int:
+        """Drawing takes longer than a short evaluation: no more often than summaries."""
+        between = self.plan.steps_between_evals
+        return between * math.ceil(self.run.settings.save_summary_steps / between)
+
+    def _write_start(self, warm_start: WarmStart | None) -> None:
+        """Bring the folders up to this start, each by the process that writes there."""
+        run, settings = self.run, self.run.settings
+        if run.cluster.is_chief:
+            for change in self._record_start():
+                print(f"changed since the last start: {change}")
+            run.model.save(settings.model_dir)
+            remove_leftovers(settings.model_dir)
+            for name in ("settings", "hyperparameters"):
+                values = dataclasses.asdict(getattr(run, name))
+                add_table(settings.model_dir, name, values, self.plan.step)
+            if warm_start:
+                warm_start.save(settings.model_dir)
+        if run.cluster.is_evaluator or not run.cluster.addresses:
+            remove_leftovers(settings.best_model_dir)
+
+    def _record_start(self) -> list[str]:
+        """Append to run.yaml; return what has changed since the last start."""
+        settings = self.run.settings
+        fields = ("train_data", "validation_data")
+        record = run_record.describe(
+            start={"step": self.plan.step, "examples": self.plan.examples},
+            settings=dataclasses.asdict(settings),
+            hyperparameters=dataclasses.asdict(self.run.hyperparameters),
+            cards={name: f"{getattr(settings, name)}.json" for name in fields},
+            devices=[device.name for device in tf.config.list_physical_devices()],
+            root=Path(__file__).parents[2],
+        )
+        return run_record.append(settings.model_dir, record)
+
+    def _warm_start(self) -> WarmStart | None:
+        """What a new run takes of another one; printed, too."""
+        run, settings = self.run, self.run.settings
+        if not settings.warm_start_from:
+            return None
+        if self.plan.checkpoint:
+            print(f"warm_start_from: ignored: the run continues from {self.plan.checkpoint}")
+            return None
+        checkpoint = find_checkpoint(
+            settings.warm_start_from,
+            model_dir=settings.model_dir,
+            best_model_dir=settings.best_model_dir,
+            option="warm_start_from",
+        )
+
+        def build() -> None:
+            dataset = run.inputs.evaluation_input(run, settings.validation_data)
+            batch = tf.compat.v1.data.make_one_shot_iterator(dataset).get_next()
+            run.model_fn(*batch, ModeKeys.EVAL, run.hyperparameters, run=run)
+
+        warm_start = WarmStart.of(checkpoint, build)
+        for line in warm_start.lines:
+            print(line)
+        return warm_start
+
+    @contextlib.contextmanager
+    def _divergence_on_file(self) -> Iterator[None]:
+        """Write what is known of a divergence to model_dir."""
+        run, settings = self.run, self.run.settings
+        try:
+            yield
+        except DivergedError as error:
+            seen = (error.found["step"] - self.plan.step) * self.plan.batch_size
+            keys = run.modality.train_keys(
+                settings, self.plan.examples + seen, self.plan.batch_size
+            )
+            file = settings.model_dir / "divergence.json"
+            write_json(file, {**error.found, "keys": keys})
+            raise RunError(
+                f"{error}. {file} names the examples and the gradients; the last checkpoint is good"
+            ) from error
+
+    def _last_step(self) -> int:
+        latest = tf.train.latest_checkpoint(str(self.run.settings.model_dir))
+        return global_step_of(latest) if latest else 0
+
+    def _print_end(self) -> None:
+        settings = self.run.settings
+        if self.early_stop.due:
+            evaluations = f"{settings.early_stopping_evals} evaluations"
+            print(f"stopped early: {evaluations} without a better {self.exporter.metric}")
+        best = read_best(settings.best_model_dir)
+        if best:
+            where = f"step {best['step']}, in {settings.best_model_dir}"
+            print(f"best model: {best['metric']} {best['value']:.4f} at {where}")
+
+
+class _ThresholdsHook(tf.compat.v1.train.SessionRunHook):
+    """Keeps the thresholds that an evaluation has chosen in model.json, for the best checkpoint."""
+
+    def __init__(self, run: "Run", evaluation: StatsHook):
+        self.run, self.evaluation = run, evaluation
+
+    def end(self, session: tf.compat.v1.Session) -> None:
+        thresholds = getattr(self.evaluation.tally, "thresholds", ())
+        if thresholds:
+            model = self.run.model
+            target = dataclasses.replace(model.target, thresholds=tuple(thresholds))
+            dataclasses.replace(model, target=target).save(self.run.settings.model_dir)
