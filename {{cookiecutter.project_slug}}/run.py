@@ -26,26 +26,23 @@ COMMANDS = ("train", "evaluate", "predict", "export", "profile", "cluster")
 
 
 def main() -> None:
-    line = parse_command_line(
-        __doc__ or "", COMMANDS, Hyperparameters, argv=sys.argv[1:], root=Path(__file__).parent
-    )
+    line = parse_command_line(__doc__, COMMANDS, Hyperparameters, root=Path(__file__).parent)
+    in_cluster = "TF_CONFIG" in os.environ
     if line.print_config:
         print(line.as_yaml())
-    elif line.command == "cluster":
+        return
+    if line.command == "cluster":
         run_on_this_machine(
             [sys.executable, __file__, "train", *line.words()],
             workers=line.settings.workers,
             servers=line.settings.ps,
             logs=line.settings.model_dir / "cluster",
         )
-        print_next(line)
-    else:
-        # The logs of a cluster's tasks are kept by what started them.
-        in_cluster = "TF_CONFIG" in os.environ
+    else:  # the logs of a cluster's tasks are kept by what started them
         with contextlib.nullcontext() if in_cluster else redirect_native_logs():
             run_command(line)
-        if line.command == "train" and not in_cluster and not line.settings.overfit:
-            print_next(line)
+    if line.command in ("train", "cluster") and not in_cluster and not line.settings.overfit:
+        print_next(line)
 
 
 def run_command(line: CommandLine) -> None:
@@ -54,15 +51,8 @@ def run_command(line: CommandLine) -> None:
     from project import input_fn, networks
     from project.model_fn import HEADS, model_fn
 
-    run = train.Run(
-        settings=line.settings,
-        hyperparameters=line.hyperparameters,
-        given=line.given,
-        modality=modality,
-        inputs=input_fn,
-        networks=networks,
-        model_fn=model_fn,
-        heads=HEADS,
+    run = train.Run.of(
+        line, modality, inputs=input_fn, networks=networks, model_fn=model_fn, heads=HEADS
     )
     match line.command:
         case "train":

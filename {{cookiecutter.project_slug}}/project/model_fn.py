@@ -1,4 +1,4 @@
-"""The model: network, head and optimizer -> EstimatorSpec. Change the loss, or the optimizer, here."""
+"""The model: network, head and optimizer. Change the loss or the optimizer here."""
 
 import math
 

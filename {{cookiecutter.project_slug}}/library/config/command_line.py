@@ -1,6 +1,7 @@
 """The command line of run.py: a command, and a flag for each setting and hyperparameter."""
 
 import dataclasses
+import sys
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
@@ -70,12 +71,12 @@ class CommandLine:
 
 
 def parse_command_line(
-    description: str,
+    description: str | None,
     commands: Collection[str],
     hyperparameters: type,
     *,
-    argv: Sequence[str],
     root: Path,
+    argv: Sequence[str] | None = None,
 ) -> CommandLine:
     """The command line over the chosen sets over the defaults.
 
@@ -83,18 +84,18 @@ def parse_command_line(
         description: of the program, for `--help`.
         commands: the known ones; without one, it is train.
         hyperparameters: the project's dataclass of options.
-        argv: the words after the program's name.
         root: the folder of the program, from which relative paths start.
+        argv: the words after the program's name; None: those of this process.
 
     Raises:
         UserError: a line for each mistake in the command line and in the two YAML files.
     """
-    parser = Parser(description, Settings, hyperparameters, root=root)
+    parser = Parser(description or "", Settings, hyperparameters, root=root)
     parser.add_argument("command", nargs="?", default="train", help=" | ".join(commands))
     for name, text in (("config_set", "set of options"), ("project_file", "its file")):
         parser.add_argument(f"--{name}", default=SETS[name], metavar="NAME", help=text)
     parser.add_argument("--print_config", action="store_true", help="show all values, and stop")
-    flags = parser.parse(argv)
+    flags = parser.parse(sys.argv[1:] if argv is None else argv)
     command = flags["command"]
     settings = parser.resolve(Settings, flags["project_file"], flags["config_set"])
     file, name = (settings.values[f"hyperparameter_{word}"] for word in ("file", "set"))

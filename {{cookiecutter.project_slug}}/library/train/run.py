@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeAlias
 
 import tensorflow as tf
 
-from library.config import URL, Settings
+from library.config import URL, CommandLine, Settings
 from library.data import Card, Modality
 from library.distribute import Cluster, Parallel
 from library.estimator import Estimator, EstimatorSpec, RunConfig
@@ -67,6 +67,17 @@ class Run:
     parallel: Parallel | None = None
     model_card: ModelCard | None = None
     plan: Plan | None = None
+
+    @classmethod
+    def of(cls, line: CommandLine, modality: Modality, **parts: Any) -> "Run":
+        """What a command line asks for, of a project with these parts."""
+        return cls(
+            settings=line.settings,
+            hyperparameters=line.hyperparameters,
+            given=line.given,
+            modality=modality,
+            **parts,
+        )
 
     @property
     def dir(self) -> Path:
