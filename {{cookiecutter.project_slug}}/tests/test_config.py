@@ -331,9 +331,9 @@ def test_help_shows_groups_ranges_choices_and_defaults(capsys):
     assert printed.startswith("usage: ")
     assert "\nNumbers:\n  --rate VALUE" in printed
     text = " ".join(printed.split())
-    assert "a number (at least 0 and at most 1; default: 0.5)" in text
+    assert "a number (a number at least 0 and at most 1; default: 0.5)" in text
     assert "a name (one of cat, dog; default: cat)" in text
-    assert "may be empty (default: null)" in text
+    assert "may be empty (a line of text or null; default: null)" in text
     assert "--fast, --no-fast a switch (default: false)" in text
 
 

@@ -6,11 +6,7 @@ from library.util import lazy
 
 if TYPE_CHECKING:
     from library.config.command_line import CommandLine, parse_command_line
-    from library.config.hyperparameters import (
-        HeadHyperparameters,
-        OptimizationHyperparameters,
-        TrainingHyperparameters,
-    )
+    from library.config.hyperparameters import TrainingHyperparameters
     from library.config.options import (
         PATHS,
         REQUIRED,
@@ -22,16 +18,8 @@ if TYPE_CHECKING:
         plain,
         word_of,
     )
-    from library.config.parser import Parser, Resolved, load
-    from library.config.settings import (
-        SPLITS,
-        CommandSettings,
-        DataSettings,
-        LoggingSettings,
-        RunSettings,
-        Settings,
-        SpeedSettings,
-        TrainingSettings,
-    )
+    from library.config.parser import Parser, Resolved
+    from library.config.sets import load
+    from library.config.settings import SPLITS, DataSettings, RunSettings, Settings
 
 __getattr__ = lazy(__name__, __file__)

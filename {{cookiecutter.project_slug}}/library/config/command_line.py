@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from library.config.options import Option, options_of
+from library.config.options import options_of
 from library.config.parser import Parser, Resolved
 from library.config.settings import Settings
 
@@ -16,39 +16,37 @@ SETS = {"config_set": "default", "project_file": "project.yaml"}
 
 @dataclasses.dataclass(frozen=True)
 class CommandLine:
-    """A command with all its options."""
+    """A command with all its options, and the flags that were given."""
 
     command: str
     flags: dict[str, Any]
-    resolved_settings: Resolved
-    resolved_hyperparameters: Resolved
+    resolved: tuple[Resolved, Resolved]
 
     @property
     def settings(self) -> Settings:
-        return self.resolved_settings.options
+        return self.resolved[0].options
 
     @property
     def hyperparameters(self) -> Any:
-        return self.resolved_hyperparameters.options
+        return self.resolved[1].options
 
     @property
     def print_config(self) -> bool:
+        """Whether to print `as_yaml` and nothing else."""
         return self.flags["print_config"]
 
     @property
     def given(self) -> frozenset[str]:
         """Names of the options that were given on the command line."""
-        return frozenset(self._options()) & self.flags.keys()
-
-    def _options(self) -> dict[str, Option]:
-        return options_of(Settings) | options_of(self.resolved_hyperparameters.cls)
+        return frozenset(self.flags.keys() - {"command", "print_config", *SETS})
 
     def as_yaml(self) -> str:
-        """All values, each with the place it came from, as sets of the two files."""
-        settings, sets = self.settings, self.resolved_settings.as_yaml(self.flags["config_set"])
+        """All values as sets of the two files, each with the place it came from."""
+        settings, hyperparameters = self.resolved
         return (
-            f"# {self.flags['project_file']}\n{sets}\n---\n# {settings.hyperparameter_file}\n"
-            + self.resolved_hyperparameters.as_yaml(settings.hyperparameter_set)
+            f"# {self.flags['project_file']}\n{settings.as_yaml(self.flags['config_set'])}\n---\n"
+            f"# {self.settings.hyperparameter_file}\n"
+            f"{hyperparameters.as_yaml(self.settings.hyperparameter_set)}"
         )
 
     def words(self, only: Collection[type] = ()) -> list[str]:
@@ -57,16 +55,15 @@ class CommandLine:
         for name, default in SETS.items():
             if self.flags[name] != default:
                 words += [f"--{name}", self.flags[name]]
-        for name, option in self._options().items():
-            if name not in self.flags or option.rule["command"]:
+        options = [option for each in self.resolved for option in options_of(each.cls).values()]
+        for option in options:
+            value = self.flags.get(option.name)
+            if value is None or option.rule["command"] or (only and option.group not in only):
                 continue
-            if only and option.group not in only:
-                continue
-            value = self.flags[name]
-            if option.kind is bool:
-                words.append(f"--{name}" if value else f"--no-{name}")
+            if isinstance(value, bool):
+                words.append(f"--{option.name}" if value else f"--no-{option.name}")
             else:
-                words += [f"--{name}", *value] if option.many else [f"--{name}={value}"]
+                words += [f"--{option.name}", *(value if option.many else [value])]
         return words
 
 
@@ -78,23 +75,17 @@ def parse_command_line(
     root: Path,
     argv: Sequence[str] | None = None,
 ) -> CommandLine:
-    """The command line over the chosen sets over the defaults.
+    """The command (train unless given) and its options: command line over sets over defaults.
 
-    Args:
-        description: of the program, for `--help`.
-        commands: the known ones; without one, it is train.
-        hyperparameters: the project's dataclass of options.
-        root: the folder of the program, from which relative paths start.
-        argv: the words after the program's name; None: those of this process.
-
-    Raises:
-        UserError: a line for each mistake in the command line and in the two YAML files.
+    `hyperparameters` is the project's dataclass; relative paths start from `root`, the folder of
+    the program. UserError has a line for each mistake, in the words and in the two YAML files.
     """
     parser = Parser(description or "", Settings, hyperparameters, root=root)
     parser.add_argument("command", nargs="?", default="train", help=" | ".join(commands))
-    for name, text in (("config_set", "set of options"), ("project_file", "its file")):
+    for name, text in (("config_set", "set of settings to use"), ("project_file", "its file")):
+        text += f" (default: {SETS[name]})"
         parser.add_argument(f"--{name}", default=SETS[name], metavar="NAME", help=text)
-    parser.add_argument("--print_config", action="store_true", help="show all values, and stop")
+    parser.add_argument("--print_config", action="store_true", help="print all values and stop")
     flags = parser.parse(sys.argv[1:] if argv is None else argv)
     command = flags["command"]
     settings = parser.resolve(Settings, flags["project_file"], flags["config_set"])
@@ -107,6 +98,6 @@ def parse_command_line(
         if name in flags and option.rule["command"] not in ("", command):
             parser.add_error(f"--{name} belongs to {option.rule['command']}, not to {command}")
     if command == "predict" and not settings.values["input"]:
-        parser.add_error("predict: --input is missing: name files, or folders of files")
+        parser.add_error("predict: --input is missing: name files or folders")
     parser.raise_errors()
-    return CommandLine(command, flags, settings, resolved)
+    return CommandLine(command, flags, (settings, resolved))

@@ -18,15 +18,16 @@ class HeadHyperparameters:
         0.3, "share of features dropped before the last layer", minimum=0, maximum=0.9
     )
     xentropy_label_smoothing: float = option(
-        0.1, "share of the label spread over all classes", minimum=0, maximum=0.9
+        0.1, "share of each label spread over all classes", minimum=0, maximum=0.9
     )
+    l2_regularization: float = option(1e-5, "weight of half the squared kernels", minimum=0)
 
 
 @dataclasses.dataclass(frozen=True)
-class OptimizationHyperparameters:
+class OptimizerHyperparameters:
     """Optimization"""
 
-    optimizer: str = option("adam", "sgd has Nesterov momentum", choices=("adam", "adamw", "sgd"))
+    optimizer: str = option("adam", "sgd uses Nesterov", choices=("adam", "adamw", "sgd"))
     learning_rate: float = option(3e-3, "step size after the warm-up", above=0)
     learning_rate_schedule: str = option(
         "constant",
@@ -34,28 +35,17 @@ class OptimizationHyperparameters:
         choices=("constant", "cosine", "step", "exponential"),
     )
     warmup_epochs: float = option(0, "epochs in which learning_rate rises from 0", minimum=0)
-    decay_epochs: float = option(
-        10, "epochs until cosine reaches 0, or between two decays", above=0
-    )
-    decay_rate: float = option(0.5, "factor of each step or exponential decay", above=0, maximum=1)
+    decay_epochs: float = option(10, "epochs until cosine is 0, or per decay", above=0)
+    decay_rate: float = option(0.5, "factor of a step or exponential decay", above=0, maximum=1)
     momentum: float = option(0.9, "momentum of sgd", minimum=0, maximum=0.999999)
-    weight_decay: float = option(
-        1e-4, "share of each weight that adamw subtracts, times learning_rate", minimum=0
-    )
-    adam_beta1: float = option(0.9, "decay of the mean of gradients", minimum=0, maximum=0.999999)
-    adam_beta2: float = option(
-        0.999, "decay of the mean of squared gradients", minimum=0, maximum=0.999999
-    )
-    adam_epsilon: float = option(1e-8, "added to the denominator of Adam", above=0)
-    gradient_accumulation: int = option(
-        1, "parts of a batch, processed in turn to save memory", minimum=1
-    )
-    clip_gradient_norm: float | None = option(None, "largest global norm of the gradients", above=0)
-    l2_regularization: float = option(
-        1e-5, "weight of half the squared kernels in the loss", minimum=0
-    )
+    weight_decay: float = option(1e-4, "decay of weights by adamw, times learning_rate", minimum=0)
+    adam_beta1: float = option(0.9, "decay of the gradients' mean", minimum=0, maximum=0.999999)
+    adam_beta2: float = option(0.999, "decay of their squares' mean", minimum=0, maximum=0.999999)
+    adam_epsilon: float = option(1e-8, "added to Adam's denominator", above=0)
+    gradient_accumulation: int = option(1, "parts of a batch, computed in turn", minimum=1)
+    clip_gradient_norm: float | None = option(None, "largest global norm of gradients", above=0)
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainingHyperparameters(HeadHyperparameters, OptimizationHyperparameters):
-    """What every model is trained with, in every modality."""
+class TrainingHyperparameters(HeadHyperparameters, OptimizerHyperparameters):
+    """The hyperparameters that every modality shares."""

@@ -1,18 +1,6 @@
 """YAML sets and the command line -> frozen dataclasses, or one clear line for each mistake.
 
-A YAML file holds named sets of options. A set takes over others by a merge key or by name, and
-overrides what it wants:
-
-    default: &DEFAULT
-      learning_rate: 1e-3
-
-    careful:
-      <<: *DEFAULT            # or: inherits: default
-      learning_rate: 1e-4
-
-The command line wins over the chosen set, the set over the default of the field. Numbers are those
-of YAML 1.2: 1e-4 is a number, 010 is ten, 1:30 is a string, and yes/no are what a field makes of
-them.
+The command line wins over the chosen set, the set over the default of the field.
 """
 
 import argparse
@@ -24,33 +12,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-import yaml
-
 from library.config.options import REQUIRED, options_of, plain
-from library.config.sets import SetsFile, Yaml12, text_of
 from library.util import UserError, did_you_mean
 
-
-def load(path: str | Path, config_set: str) -> dict[str, Any]:
-    """One set of a YAML file with all that it takes over, as plain Python values.
-
-    Raises:
-        UserError: the file or the set cannot be used; each line says where and why.
-    """
-    file = SetsFile(path)
-    file.check_name(config_set)
-    entries = {} if file.errors else file.merged(config_set)
-    if file.errors:
-        raise UserError(*file.errors)
-    loader = Yaml12("")
-    try:
-        return {key: loader.construct_object(node, deep=True) for key, (node, _) in entries.items()}
-    except (yaml.YAMLError, ValueError) as error:
-        raise UserError(f"{path}: set {config_set}: {str(error).partition(chr(10))[0]}") from error
-
-
 Entry = tuple[str, Any, str]
-"""An option, what stands there for it (see `Option.value`), and where."""
+"""An option, the text for it (see `Option.value`), and where that stands."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,22 +32,22 @@ class Resolved:
         """The dataclass; UserError where two of its fields contradict each other."""
         return self.cls(**self.values)
 
-    def _derived(self, name: str) -> str:
-        """What null stands for, where the dataclass works that out."""
-        value = getattr(self.options, name)
-        return f": {plain(value)}" if self.values[name] is None and value is not None else ""
-
     def as_yaml(self, name: str) -> str:
         """A set of this name that can be saved, and used again."""
+        import yaml
 
         def line(value: Any) -> str:
-            return yaml.safe_dump(
+            text = yaml.safe_dump(
                 value, default_flow_style=True, width=math.inf, allow_unicode=True
-            ).partition("\n")[0]
+            )
+            return text.partition("\n")[0]
 
-        pairs = ((line({key: plain(value)})[1:-1], key) for key, value in self.values.items())
-        options = [f"  {pair}  # {self.origins[key]}{self._derived(key)}" for pair, key in pairs]
-        return "\n".join([f"{line(name)}:", *options])
+        lines = [f"{line(name)}:"]
+        for key, value in self.values.items():
+            derived = getattr(self.options, key)  # null may stand for another value
+            shown = "" if derived == value else f": {plain(derived)}"
+            lines.append(f"  {line({key: plain(value)})[1:-1]}  # {self.origins[key]}{shown}")
+        return "\n".join(lines)
 
 
 class Parser(argparse.ArgumentParser):
@@ -95,34 +61,23 @@ class Parser(argparse.ArgumentParser):
     """
 
     def __init__(self, description: str, *classes: type, root: str | Path = "."):
-        """
-        Args:
-            description: of the program, for `--help`.
-            classes: dataclasses whose fields are made by `option`.
-            root: the folder that relative paths start from.
-        """
-        super().__init__(
-            description=description,
-            allow_abbrev=False,
-            formatter_class=functools.partial(
-                argparse.RawDescriptionHelpFormatter, max_help_position=30
-            ),
-        )
+        """The fields of `classes` are made by `option`; relative paths start from `root`."""
+        layout = functools.partial(argparse.RawDescriptionHelpFormatter, max_help_position=30)
+        super().__init__(description=description, allow_abbrev=False, formatter_class=layout)
         self._negative_number_matcher = re.compile(r"-\.?[0-9]")  # argparse's knows no -1e-3
         self.root = Path(root).absolute()
         self.flags: dict[str, Any] = {}
         self.errors: dict[str, None] = {}
-        groups: dict[str, Any] = {"options": self}
+        groups: dict[type, Any] = {}
         for option in (one for cls in classes for one in options_of(cls).values()):
-            title = (option.group.__doc__ or "").partition("\n")[0].rstrip(".")
-            groups[title] = groups.get(title) or self.add_argument_group(title)
+            if option.group not in groups:
+                title = (option.group.__doc__ or "").partition("\n")[0].rstrip(".")
+                groups[option.group] = self.add_argument_group(title)
             shape: dict[str, Any] = {"metavar": "VALUE"} | ({"nargs": "*"} if option.many else {})
             if option.kind is bool:
                 shape = {"action": argparse.BooleanOptionalAction}
-            help = option.help.replace("%", "%%")
-            groups[title].add_argument(
-                f"--{option.name}", default=argparse.SUPPRESS, help=help, **shape
-            )
+            shape |= {"default": argparse.SUPPRESS, "help": option.help.replace("%", "%%")}
+            groups[option.group].add_argument(f"--{option.name}", **shape)
 
     def error(self, message: str) -> NoReturn:
         raise UserError(message)
@@ -146,27 +101,21 @@ class Parser(argparse.ArgumentParser):
         return self.flags
 
     def resolve(self, cls: type, path: str | Path | None = None, config_set: str = "") -> Resolved:
-        """The values for a dataclass: command line over set over default.
+        """The values for a dataclass, as far as they can be resolved: `errors` has the mistakes.
 
-        Args:
-            cls: one of those that the parser was made with.
-            path: the YAML file; all its sets are checked. None: command line and defaults alone.
-            config_set: the set of it to use.
-
-        Returns:
-            What could be resolved; mistakes are in `errors`.
+        Of the YAML file at `path`, `config_set` is used, and all sets are checked.
         """
         sets: dict[str, list[Entry]] = {}
         if path is not None:
+            from library.config.sets import SetsFile  # YAML takes time that --help does not have
+
             try:
                 file = SetsFile(self.root / path, self.root)
             except UserError as error:
                 self.errors |= dict.fromkeys(error.lines)
             else:
                 file.check_name(config_set)
-                for each in file.sets:
-                    taken = file.merged(each).items()
-                    sets[each] = [(name, text_of(node), origin) for name, (node, origin) in taken]
+                sets = {name: file.texts(name) for name in file.sets}
                 self.errors |= file.errors
         given = [
             (name, flag if isinstance(flag, list) else str(flag), "command line")
@@ -184,11 +133,8 @@ class Parser(argparse.ArgumentParser):
     def _resolved(self, cls: type, entries: Iterable[Entry]) -> Resolved:
         """The values that entries give, the later ones winning; mistakes are noted."""
         options = options_of(cls)
-        values = {
-            name: one.default_from(self.root)
-            for name, one in options.items()
-            if one.default is not REQUIRED
-        }
+        optional = [each for each in options.values() if each.default is not REQUIRED]
+        values = {each.name: each.default_from(self.root) for each in optional}
         found = Resolved(cls, values, dict.fromkeys(values, "default"))
         right = True
         for name, text, origin in entries:
@@ -203,20 +149,21 @@ class Parser(argparse.ArgumentParser):
             try:
                 found.options  # noqa: B018  its fields may contradict each other
             except UserError as error:
-                for line in error.lines:  # of all that it names, what was given last is wrong
-                    named = [
-                        found.origins[word] for word in re.findall(r"\w+", line) if word in values
-                    ]
-                    given = [origin for origin in named if origin != "default"] or ["default"]
-                    origin = "command line" if "command line" in given else given[0]
-                    self.add_error(f"{origin}: {line}")
+                for line in error.lines:
+                    self.add_error(f"{self._blamed(found, line)}: {line}")
         return found
+
+    def _blamed(self, found: Resolved, line: str) -> str:
+        """Where the option was given last that a line names."""
+        origins = [found.origins[word] for word in re.findall(r"\w+", line) if word in found.values]
+        given = [origin for origin in origins if origin != "default"] or ["default"]
+        return "command line" if "command line" in given else given[0]
 
     def add_error(self, line: str, word: str = "", known: Iterable[str] = ()) -> None:
         """Note a mistake; with what was written and what is known, the nearest name too."""
         self.errors[line + did_you_mean(word, known)] = None
 
     def raise_errors(self) -> None:
-        """Raise a UserError with a line for each mistake that was found, if any."""
+        """Raise a UserError with a line for each mistake, if there is one."""
         if self.errors:
             raise UserError(*self.errors)

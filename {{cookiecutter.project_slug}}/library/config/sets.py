@@ -1,4 +1,15 @@
-"""A YAML file of named sets, each of which may take over others; every mistake with its line."""
+"""A YAML file of named sets, each of which may take over others; every mistake with its line.
+
+    default: &DEFAULT
+      learning_rate: 1e-3
+
+    careful:
+      <<: *DEFAULT            # or: inherits: default
+      learning_rate: 1e-4
+
+Numbers are those of YAML 1.2: 1e-4 is a number, 010 is ten, 1:30 is a string, and yes/no are what
+an option makes of them.
+"""
 
 import re
 from collections.abc import Iterator
@@ -15,29 +26,33 @@ class Yaml12(yaml.SafeLoader):
     """The safe loader with the scalars of YAML 1.2, https://yaml.org/spec/1.2.2 section 10.3."""
 
     yaml_implicit_resolvers: dict[str, Any] = {}
-    TAGS = ("str", "seq", "map", "merge", "null", "bool", "int", "float")
 
 
-for _tag, _pattern in (
-    ("merge", "<<"),
-    ("null", "null|Null|NULL|~|"),
-    ("bool", "true|True|TRUE|false|False|FALSE"),
-    ("int", INTEGER.pattern),
-    ("float", NUMBER.pattern),
-):
-    _tag = f"tag:yaml.org,2002:{_tag}"
-    Yaml12.add_implicit_resolver(_tag, re.compile(f"^(?:{_pattern})$"), None)
-Yaml12.add_constructor("tag:yaml.org,2002:int", lambda loader, node: int(node.value))
-Yaml12.add_constructor("tag:yaml.org,2002:float", lambda loader, node: float(node.value))
+TAG = "tag:yaml.org,2002:"
+PATTERNS = {"merge": "<<", "null": "null|Null|NULL|~|", "int": INTEGER.pattern}
+PATTERNS |= {"bool": "true|True|TRUE|false|False|FALSE", "float": NUMBER.pattern}
+for _name, _pattern in PATTERNS.items():
+    Yaml12.add_implicit_resolver(TAG + _name, re.compile(f"^(?:{_pattern})$"), None)
+Yaml12.add_constructor(TAG + "int", lambda loader, node: int(node.value))
+Yaml12.add_constructor(TAG + "float", lambda loader, node: float(node.value))
 
 
-def text_of(node: yaml.Node) -> Any:
-    """What stands in the file: a string, None for null, a list of such, or a dict for a mapping."""
-    if isinstance(node, yaml.ScalarNode):
-        return None if node.tag.endswith(":null") else node.value
-    if isinstance(node, yaml.SequenceNode):
-        return [text_of(each) if isinstance(each, yaml.ScalarNode) else {} for each in node.value]
-    return {}
+def load(path: str | Path, config_set: str) -> dict[str, Any]:
+    """One set of a YAML file with all that it takes over, as plain Python values.
+
+    Raises:
+        UserError: the file or the set cannot be used; each line says where and why.
+    """
+    file = SetsFile(path)
+    file.check_name(config_set)
+    entries = {} if file.errors else file.merged(config_set)
+    if file.errors:
+        raise UserError(*file.errors)
+    loader = Yaml12("")
+    try:
+        return {key: loader.construct_object(node, deep=True) for key, (node, _) in entries.items()}
+    except (yaml.YAMLError, ValueError) as error:
+        raise UserError(f"{path}: set {config_set}: {str(error).partition(chr(10))[0]}") from error
 
 
 class SetsFile:
@@ -48,7 +63,7 @@ class SetsFile:
         self.path = path.relative_to(root) if path.is_relative_to(root) else path  # as shown
         self.errors: dict[str, None] = {}  # a dict keeps the order, and an inherited mistake once
         try:
-            node = Yaml12(Path(path).read_text(encoding="utf-8")).get_single_node()
+            node = Yaml12(path.read_text(encoding="utf-8")).get_single_node()
         except OSError as error:
             raise UserError(f"{self.path}: {error.strerror}") from error
         except UnicodeDecodeError as error:
@@ -68,13 +83,12 @@ class SetsFile:
     def _pairs(self, node: yaml.Node, owner: str) -> Iterator[tuple[str, yaml.Node]]:
         """Keys and values of a mapping, each key a text and there once."""
         if not isinstance(node, yaml.MappingNode):
-            self._error(node, f"{owner} is not a mapping of options to values")
-            return
+            return self._error(node, f"{owner} is not a mapping of options to values")
         seen = set()
         for key, value in node.value:
             if not isinstance(key, yaml.ScalarNode):
                 self._error(key, f"a key of {owner} is not a plain name")
-            elif value.tag.removeprefix("tag:yaml.org,2002:") not in Yaml12.TAGS:
+            elif value.tag.removeprefix(TAG) not in ("str", "seq", "map", *PATTERNS):
                 self._error(value, f"{key.value}: the tag {value.tag} is not allowed")
             elif key.value in seen:
                 self._error(key, f"{key.value} is there twice in {owner}")
@@ -82,17 +96,14 @@ class SetsFile:
                 seen.add(key.value)
                 yield key.value, value
 
-    def merged(
-        self, name: str, node: yaml.Node | None = None, below: tuple[yaml.Node, ...] = ()
-    ) -> dict[str, tuple[yaml.Node, str]]:
-        """One set with all that it takes over: option -> its value, and where that stands.
+    def merged(self, name: str) -> dict[str, tuple[yaml.Node, str]]:
+        """What a set says, with all that it takes over: option -> value, and where that stands."""
+        return self._merged(self.sets[name], name, ())
 
-        Args:
-            name: of the set.
-            node: a mapping that the set takes over; None: the set itself.
-            below: what took `node` over.
-        """
-        node = self.sets[name] if node is None else node
+    def _merged(
+        self, node: yaml.Node, name: str, below: tuple[yaml.Node, ...]
+    ) -> dict[str, tuple[yaml.Node, str]]:
+        """The same for a mapping that the set takes over; `below` took that over."""
         name = next((known for known, one in self.sets.items() if one is node), name)
         taken: dict[str, tuple[yaml.Node, str]] = {}
         own: dict[str, tuple[yaml.Node, str]] = {}
@@ -102,20 +113,32 @@ class SetsFile:
                 continue
             parents = value.value if isinstance(value, yaml.SequenceNode) else [value]
             for parent in reversed(parents):  # the first one wins, as YAML's merge key has it
-                if key == "inherits":
-                    wanted = parent.value if isinstance(parent, yaml.ScalarNode) else "a mapping"
-                    if wanted not in self.sets:
-                        near = did_you_mean(wanted, self.sets)
-                        self._error(value, f"set {name} inherits no known set: {wanted}{near}")
-                        continue
-                    parent = self.sets[wanted]
+                wanted = parent.value if isinstance(parent, yaml.ScalarNode) else "a mapping"
+                if key == "inherits" and wanted not in self.sets:
+                    near = did_you_mean(wanted, self.sets)
+                    self._error(value, f"set {name} inherits no known set: {wanted}{near}")
+                    continue
+                parent = self.sets[wanted] if key == "inherits" else parent
                 if parent is node or parent in below:
                     self._error(value, f"set {name} takes over itself")
                 else:
-                    taken |= self.merged(name, parent, (*below, node))
+                    taken |= self._merged(parent, name, (*below, node))
         return taken | own
+
+    def texts(self, name: str) -> list[tuple[str, Any, str]]:
+        """The same as a text, None, list or {} for each option: see `Option.value`."""
+        return [(key, _text(node), where) for key, (node, where) in self.merged(name).items()]
 
     def check_name(self, name: str) -> None:
         if name not in self.sets:
             known = ", ".join(self.sets) + did_you_mean(name, self.sets)
             self.errors[f"{self.path}: there is no set {name}; it has {known}"] = None
+
+
+def _text(node: yaml.Node) -> Any:
+    """A string, None for null, a list of such, or {} for a mapping."""
+    if isinstance(node, yaml.ScalarNode):
+        return None if node.tag == TAG + "null" else node.value
+    if isinstance(node, yaml.SequenceNode):
+        return [_text(each) if isinstance(each, yaml.ScalarNode) else {} for each in node.value]
+    return {}

@@ -38,10 +38,10 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def run_main(main: Callable[[], None]) -> None:
-    """Run a program's `main` and exit: 0 done, 2 the user's mistake, 130 interrupted.
+    """Run a program's `main` and exit: 0 done, 2 the user's mistake, 130 interrupted, else 1.
 
-    The lines of a UserError, or of any exception with a tuple `lines`, go to standard error.
-    A RunError exits with 1. So does anything else, which is our mistake, and keeps its traceback.
+    Of a UserError, or any exception with a tuple `lines`, these are printed; of what is neither
+    the user's mistake nor a RunError, the traceback.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as ctrl-C
     try:

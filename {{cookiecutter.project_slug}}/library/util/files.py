@@ -20,8 +20,8 @@ def replacing(path: str | Path) -> Iterator[Path]:
         with replacing("best.json") as temporary:
             temporary.write_text(...)
 
-    The content is on the disk before the name is, so that not even a power cut leaves half a file
-    under its name. After an error the temporary file is gone, and `path` is as it was.
+    The content is on the disk before the name is, so that not even a power cut leaves half a file.
+    After an error, the temporary file is gone and `path` is unchanged.
     """
     path = Path(path)
     # Two containers that share a disk may have the same process id.
@@ -46,44 +46,33 @@ def write_json(path: str | Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False))
 
 
-def check_folder(name: str, folder: str | Path) -> None:
-    """Refuse a folder that cannot be made or written to.
-
-    Args:
-        name: of the option that says so.
-        folder: which may be there or not.
-
-    Raises:
-        UserError: it is a file, or below one, or nothing can be written there.
-    """
+def check_folder(option: str, folder: str | Path) -> None:
+    """Refuse a folder, of this option, that cannot be made or written to: UserError."""
     path = next(path for path in (Path(folder), *Path(folder).parents) if path.exists())
     if not path.is_dir():
-        raise UserError(f"{name}: {path} is a file, not a folder")
+        raise UserError(f"{option}: {path} is a file, not a folder")
     if not os.access(path, os.W_OK):
-        raise UserError(f"{name}: {path} cannot be written to")
+        raise UserError(f"{option}: {path} is not writable")
 
 
 def remove_leftovers(folder: str | Path) -> None:
-    """Delete what a killed process has left half written: our files, and TensorFlow's."""
+    """Delete temporary files of killed processes: ours, and TensorFlow's."""
     for pattern in (".*.tmp", "*.tempstate*"):
         for file in Path(folder).glob(pattern):
             file.unlink(missing_ok=True)
 
 
 def is_junk(name: str) -> bool:
-    """Whether a file or folder is hidden, or one of those that file managers leave behind."""
+    """Whether a file or folder is hidden, or made by a file manager."""
     return name.startswith(".") or name in JUNK
 
 
 def files_below(
     folder: Path, *, root: Path | None = None, follow_links: bool = False
 ) -> Iterator[tuple[Path, str]]:
-    """All files in a folder and its folders, in a fixed order, without junk.
+    """All files below a folder, sorted, without junk; each with why it is unusable, or "".
 
-    Links are followed, but none in a circle, and none that leads out of `root` unless asked for.
-
-    Yields:
-        A file, and why it cannot be used, or "".
+    Links are followed, except in a circle, and out of `root` unless `follow_links`.
     """
     inside = os.path.realpath(root or folder)
 
@@ -109,4 +98,5 @@ def files_below(
 
 
 def is_inside(path: str, folder: str) -> bool:
+    """Whether a resolved path is that of a folder, or below it."""
     return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)

@@ -1,4 +1,4 @@
-"""What TensorFlow says of itself: in a log, and not on the terminal."""
+"""TensorFlow's own messages: in a log file, not on the terminal."""
 
 import contextlib
 import faulthandler
@@ -13,32 +13,31 @@ from pathlib import Path
 from typing import IO
 
 FILE = "log.txt"
-"""In a model_dir."""
+"""Name of the log, in a run's model_dir."""
 
-_held: list[IO[bytes]] = []
+_pending: list[IO[bytes]] = []
 
 
 @contextlib.contextmanager
 def redirect_native_logs() -> Iterator[None]:
-    """Keep from the terminal what C++ writes to standard error, and what Python's logging does.
+    """Keep what C++ and Python's logging write to standard error off the terminal.
 
         with redirect_native_logs():
             import tensorflow
-            ...
-            attach_log("out/current")
+            attach_log("runs/default/checkpoints")
 
-    It waits in a file without a name until `attach_log` is called. Python's own standard error,
-    tracebacks and the stack of a crash among it, is on the terminal as before.
+    It stays in an unnamed file until `attach_log` is called. Tracebacks, the stack of a crash and
+    all that Python itself writes to standard error still go to the terminal.
     """
     before, terminal = sys.stderr, os.dup(2)
-    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "0"  # all of it: see library/__init__.py
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "0"  # all messages: see library/__init__.py
     with (
         tempfile.TemporaryFile() as file,
         os.fdopen(terminal, "w", buffering=1, errors="backslashreplace") as stderr,
     ):
         before.flush()
         os.dup2(file.fileno(), 2)
-        _held.append(file)
+        _pending.append(file)
         sys.stderr = stderr
         logging.basicConfig(stream=before)  # before TensorFlow makes a handler of its own
         logging.captureWarnings(True)
@@ -47,7 +46,7 @@ def redirect_native_logs() -> Iterator[None]:
         try:
             yield
         finally:
-            _held.clear()
+            _pending.clear()
             faulthandler.disable()
             logging.captureWarnings(False)
             sys.stderr = before
@@ -56,14 +55,13 @@ def redirect_native_logs() -> Iterator[None]:
 
 
 def attach_log(folder: str | Path) -> None:
-    """Append what is held, and all that comes, to FILE in `folder`, where there is that folder."""
-    if not _held or not Path(folder).is_dir():
+    """Append the messages so far, and all that follow, to FILE in `folder`, if that exists."""
+    if not _pending or not Path(folder).is_dir():
         return
-    file = _held.pop()
+    file = _pending.pop()
     file.seek(0)
     with open(Path(folder) / FILE, "ab") as log:
-        when = time.strftime("%Y-%m-%d %H:%M:%S")
-        log.write(f"\n==== {when}  {shlex.join(sys.argv)}\n".encode(errors="replace"))
-        log.write(file.read())
+        header = f"\n==== {time.strftime('%Y-%m-%d %H:%M:%S')}  {shlex.join(sys.argv)}\n"
+        log.write(header.encode(errors="replace") + file.read())
         log.flush()
         os.dup2(log.fileno(), 2)
