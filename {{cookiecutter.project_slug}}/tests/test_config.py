@@ -9,9 +9,9 @@ import pytest
 import yaml
 from conftest import ROOT
 
-from library.config import REQUIRED, Location, Parser, load, option
+from library.config import REQUIRED, Location, Parser, Settings, load, option
 from library.util import UserError
-from project.settings import Hyperparameters, Settings
+from project.settings import Hyperparameters
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,10 +16,10 @@ from conftest import ROOT
 from test_config import SEED_PROJECT
 
 import run
-from library.config import PATHS, Option, Parser, Resolved, options_of, plain
+from library.config import PATHS, Option, Parser, Resolved, Settings, options_of, plain
 from library.util import UserError
 from library.util import run_main as exit_of
-from project.settings import Hyperparameters, Settings
+from project.settings import Hyperparameters
 
 pytestmark = pytest.mark.slow
 

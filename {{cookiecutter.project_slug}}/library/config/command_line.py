@@ -95,7 +95,7 @@ def parse_command_line(
         line = f"command: {command} is not one of {', '.join(commands)}"
         parser.add_error(line, command, commands)
     for name, option in options_of(Settings).items():
-        if name in flags and option.rule["command"] not in ("", command):
+        if command in commands and name in flags and option.rule["command"] not in ("", command):
             parser.add_error(f"--{name} belongs to {option.rule['command']}, not to {command}")
     if command == "predict" and not settings.values["input"]:
         parser.add_error("predict: --input is missing: name files or folders")
