@@ -8,10 +8,15 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from library.config import Settings
 from project.settings import Hyperparameters, modality
+
+if TYPE_CHECKING:
+    from library.train import Run
 
 ROOT = Path(__file__).parent.parent
 
@@ -59,9 +64,47 @@ def convert(dataset_dir: Path, folder: Path, name: str, *more: object, status: i
 
 def small_model() -> list[str]:
     """Flags that make a step short, of those that the project has."""
+    return [word for name, value in small_options().items() for word in (f"--{name}", str(value))]
+
+
+def small_options() -> dict[str, Any]:
+    """The options of a small model, of those that the project has."""
     values = {"image_size": 32, "mel_bands": 16, "window_secs": 0.4}
     fields = [field.name for field in dataclasses.fields(Hyperparameters)]
-    return [word for name in fields if name in values for word in (f"--{name}", str(values[name]))]
+    return {name: values[name] for name in fields if name in values}
+
+
+def make_run(data: Path, folder: Path, **options: Any) -> "Run":
+    """The run of a small model on the datasets in `data`, with these options, as run.py makes it."""
+    from library.train import Run
+    from project import input_fn, networks
+    from project.model_fn import HEADS, model_fn
+
+    splits = ("train", "validation", "test")
+    given = {f"{split}_data": str(data / split) for split in splits}
+    given |= {"model_dir": folder / "checkpoints", "best_model_dir": folder / "best"}
+    given |= {"live_progress": False} | small_options() | options
+    of_settings = {field.name for field in dataclasses.fields(Settings)} & given.keys()
+    return Run(
+        settings=Settings(**{name: given.pop(name) for name in of_settings}),
+        hyperparameters=Hyperparameters(**given),
+        given=frozenset(options),
+        modality=modality,
+        inputs=input_fn,
+        networks=networks,
+        model_fn=model_fn,
+        heads=HEADS,
+    )
+
+
+@pytest.fixture(scope="session")
+def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> "Run":
+    """A run after two epochs, with its checkpoints and the best one. Do not train it further."""
+    from library.train import start_training
+
+    run = make_run(data, tmp_path_factory.mktemp("trained"), train_epochs=2, train_batch_size=8)
+    start_training(run)
+    return run
 
 
 @pytest.fixture(scope="session")
