@@ -1,6 +1,8 @@
 """What the tests share: small data sets, and the programs run as processes."""
 
+import contextlib
 import dataclasses
+import io
 import os
 import shutil
 import signal
@@ -12,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import convert_dataset
 from library.config import Settings
+from library.util import RunError, UserError
 from project.settings import Hyperparameters, modality
 
 if TYPE_CHECKING:
@@ -56,10 +60,39 @@ def run_program(*words: object, cwd: Path, status: int = 0, **environment: str):
     return process
 
 
-def convert(dataset_dir: Path, folder: Path, name: str, *more: object, status: int = 0):
-    where = ["--tfrecord_filename", name, "--tfrecord_dir", folder]
-    words = ["convert_dataset.py", "--dataset_dir", dataset_dir, *where, *more]
-    return run_program(*words, cwd=folder.parent, status=status)
+@dataclasses.dataclass
+class Outcome:
+    """What a program printed."""
+
+    stdout: str
+    stderr: str
+
+
+def run_convert(*words: object, cwd: Path, status: int = 0) -> Outcome:
+    """convert_dataset.py with these words, in this process."""
+    printed, errors, before = io.StringIO(), io.StringIO(), Path.cwd()
+    os.chdir(cwd)
+    try:
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(errors):
+            convert_dataset.main([*map(str, words), "--num_workers", "0"])
+        found = 0
+    except (UserError, RunError) as error:
+        found = 2 if isinstance(error, UserError) else 1
+        errors.write("".join(f"error: {line}\n" for line in str(error).splitlines()))
+    finally:
+        os.chdir(before)
+    assert found == status, printed.getvalue() + errors.getvalue()
+    return Outcome(printed.getvalue(), errors.getvalue())
+
+
+def convert(
+    dataset_dir: Path, folder: Path, name: str, *more: object, status: int = 0, processes=False
+):
+    """Convert a folder into `folder`/`name`, in this process or as a user would."""
+    words = ["--dataset_dir", dataset_dir, "--tfrecord_filename", name, "--tfrecord_dir", folder]
+    if processes:
+        return run_program("convert_dataset.py", *words, *more, cwd=folder.parent, status=status)
+    return run_convert(*words, *more, cwd=folder.parent, status=status)
 
 
 def small_model() -> list[str]:

@@ -1,4 +1,4 @@
-"""convert_dataset.py, run as a process: what it writes, what it refuses, and nothing lost."""
+"""convert_dataset.py: what it writes, what it refuses, and nothing lost."""
 
 import contextlib
 import csv
@@ -16,12 +16,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import ROOT, convert, run_program
+from conftest import ROOT, convert, run_convert
 from PIL import Image
 
-import convert_dataset
+from library.convert import ConvertOptions
+from library.convert import convert as convert_here
 from library.data import Card, Reader
-from library.images import ShardOptions
+from project.settings import modality
 
 
 def examples(path) -> list[tf.train.Example]:
@@ -70,13 +71,13 @@ def test_the_card_describes_the_shards(data):
     assert not [path for path in data.iterdir() if path.name.startswith(".")]
 
 
+@pytest.mark.slow
 def test_the_result_does_not_depend_on_the_workers(samples, tmp_path):
     for workers in (1, 5):
-        convert(samples / "test", tmp_path / str(workers), "test", "--num_workers", workers)
-    one, five = files(tmp_path / "1"), files(tmp_path / "5")
-    assert {k: v for k, v in one.items() if k != "test.json"} == {
-        k: v for k, v in five.items() if k != "test.json"
-    }
+        more = ["--num_workers", workers, "--num_shards", 5]
+        convert(samples / "test", tmp_path / str(workers), "test", *more, processes=True)
+    convert(samples / "test", tmp_path / "0", "test", "--num_shards", 5)
+    assert files(tmp_path / "0") == files(tmp_path / "1") == files(tmp_path / "5")
 
 
 def test_a_picture_stays_in_its_set_when_others_are_added(samples, tmp_path):
@@ -109,7 +110,7 @@ def test_broken_pictures_are_listed(samples, tmp_path):
     broken.write_bytes(next((samples / "train" / "star").glob("*.jpg")).read_bytes()[:500])
 
     process = convert(tmp_path / "in", tmp_path / "out", "test", status=2)
-    assert "max_rejected: 2 of 26 files could not be used" in process.stderr
+    assert "max_rejected: 2 of 26 files rejected, more than 0.01 of them" in process.stderr
     names = sorted(path.name for path in (tmp_path / "out").iterdir())
     assert names == [".test.partial", "test.rejected.csv"], "kept for a look, or more patience"
 
@@ -131,7 +132,7 @@ def test_a_finished_set_is_replaced_only_when_asked_for(samples, tmp_path):
     convert(samples / "test", out, "test", "--num_shards", 4)
     before = files(out)
     process = convert(samples / "test", out, "test", status=2)
-    assert "is there already: --overwrite replaces it" in process.stderr
+    assert "already exists; use --overwrite to replace it" in process.stderr
     assert files(out) == before
     convert(samples / "test", out, "test", "--num_shards", 2, "--overwrite")
     assert sorted(files(out)) == [
@@ -156,16 +157,17 @@ def test_a_stop_while_sets_are_replaced_loses_nothing(samples, tmp_path, monkeyp
         rename(source, target)
 
     monkeypatch.setattr(os, "replace", stop_after_some)
-    options = convert_dataset.Options(
+    options = ConvertOptions(
         dataset_dir=samples / "test",
         tfrecord_dir=out,
         tfrecord_filename="train",
         num_shards=2,
         validation_fraction=0.3,
         overwrite=True,
+        num_workers=0,
     )
     with contextlib.suppress(KeyboardInterrupt):
-        convert_dataset.convert(options, ShardOptions())
+        convert_here(options, modality.ShardOptions(), modality)
     monkeypatch.undo()
     for name in ("train", "validation"):  # no card names what is not there
         if (out / f"{name}.json").exists():
@@ -184,15 +186,16 @@ def test_no_picture_gets_into_both_sets_by_another_conversion(samples, tmp_path)
     out = tmp_path / "out"
     convert(samples / "test", out, "train", "--validation_fraction", 0.3)
     before = files(out)
-    process = convert(samples / "test", out, "train", "--overwrite", status=2)
-    assert "has pictures of train, which would be in both: give 0.3 again" in process.stderr
+    more = ("--validation_fraction", 0, "--overwrite")
+    process = convert(samples / "test", out, "train", *more, status=2)
+    assert "has images of train, which would be in both: give 0.3 again" in process.stderr
     more = ("--validation_fraction", 0.3, "--overwrite")
     process = convert(samples / "test", out, "other", *more, status=2)
-    assert "validation.json is not of other, but of train: take another" in process.stderr
+    assert "validation.json is not of other, but of train: use another" in process.stderr
     assert files(out) == before
     (out / "validation.json").write_text("{}")
     process = convert(samples / "test", out, "other", status=2)
-    assert "validation.json: not the card of a data set" in process.stderr
+    assert "validation.json: not the card of a dataset" in process.stderr
 
 
 def test_file_names_need_not_be_text(samples, tmp_path):
@@ -202,6 +205,7 @@ def test_file_names_need_not_be_text(samples, tmp_path):
     assert b"not\xfftext.jpg,not an image" in (tmp_path / "out/train.rejected.csv").read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_conversion_that_is_stopped_leaves_nothing_that_looks_finished(tmp_path, number):
     (tmp_path / "in" / "noise").mkdir(parents=True)
@@ -232,10 +236,10 @@ def test_a_conversion_that_is_stopped_leaves_nothing_that_looks_finished(tmp_pat
     assert not [path for path in (tmp_path / "out").iterdir() if path.name[0] != "."]
     if number != signal.SIGKILL:
         assert process.returncode == 130
-        assert "finished shards are kept: the same command goes on" in errors
+        assert "finished shards are kept: the same command resumes" in errors
         assert "Traceback" not in errors
     process = convert(tmp_path / "in", tmp_path / "out", "train", "--num_shards", 100)
-    assert re.search("going on: [1-9][0-9]? of 100 parts are there already", process.stdout)
+    assert re.search("resuming: [1-9][0-9]? of 100 shards already done", process.stdout)
     assert Card.load(tmp_path / "out" / "train.json").num_examples == 300
     convert(tmp_path / "in", tmp_path / "again", "train", "--num_shards", 100)
     assert files(tmp_path / "out") == files(tmp_path / "again")
@@ -276,7 +280,7 @@ def test_ten_kills_change_nothing(tmp_path):
         assert process.wait() == -signal.SIGKILL
         assert not [path for path in (tmp_path / "out").glob("*") if path.name[0] != "."]
     process = convert(tmp_path / "in", tmp_path / "out", "train", *more)
-    assert "parts are there already" in process.stdout
+    assert "shards already done" in process.stdout
     assert files(tmp_path / "out") == files(tmp_path / "whole")
 
 
@@ -290,13 +294,13 @@ def test_a_full_disk_keeps_what_is_finished(tmp_path, small_disk):
     ballast = small_disk / "ballast"
     ballast.write_bytes(bytes(12 * 2**20))
     more = ["--num_shards", 20]
-    process = convert(tmp_path / "in", small_disk, "train", *more, status=1)
+    process = convert(tmp_path / "in", small_disk, "train", *more, status=1, processes=True)
     (line,) = [line for line in process.stderr.splitlines() if line.startswith("error: ")]
     assert line.startswith(f"error: no space left for {small_disk}; finished shards are kept")
     assert "Traceback" not in process.stderr
     ballast.unlink()
     process = convert(tmp_path / "in", small_disk, "train", *more)
-    assert "of 20 parts are there already" in process.stdout
+    assert "of 20 shards already done" in process.stdout
     convert(tmp_path / "in", tmp_path / "whole", "train", *more)
     assert files(small_disk) == files(tmp_path / "whole")
 
@@ -309,7 +313,7 @@ def test_other_files_begin_a_conversion_anew(samples, tmp_path):
     assert "24 images of 6 classes" in process.stdout
     (tmp_path / "in" / "bar" / "broken.jpg").unlink()
     process = convert(tmp_path / "in", tmp_path / "out", "test", "--overwrite")
-    assert "going on" not in process.stdout
+    assert "resuming" not in process.stdout
     assert examples(tmp_path / "out" / "test")
 
 
@@ -342,7 +346,7 @@ def test_several_machines_write_what_one_writes(samples, tmp_path):
         (["--classes_from", "none.json"], "none.json: there is no such file"),
         (
             ["--classes_from", "data/train"],
-            "train is not a card: that of a data set is its name with",
+            "train is not a card: that of a dataset is its name with",
         ),
         (["--runner", "NoRunner"], "runner: "),
     ],
@@ -372,9 +376,9 @@ def test_a_test_set_has_the_labels_of_the_training_set(samples, data, tmp_path):
         rows = list(csv.DictReader(file))
     same_as = [row["same as"].split("/")[0] for row in rows]
     assert same_as.count("train: bar") + same_as.count("validation: bar") == len(rows) == 4
-    assert "4 files are there twice" in process.stdout
-    assert "leak: 4 of them are in train or validation as well" in process.stdout
-    assert f"{out / 'more'}: none of circle" in process.stdout
+    assert "4 duplicate files: see " in process.stdout
+    assert "leak: 4 more files are also in train or validation" in process.stdout
+    assert f"{out / 'more'}: no examples of circle" in process.stdout
     (tmp_path / "in" / "dragon").mkdir()
     shutil.copy(some[0], tmp_path / "in" / "dragon" / "1.jpg")
     process = convert(tmp_path / "in", out, "third", *from_train, status=2)
@@ -385,15 +389,15 @@ def test_a_name_with_dots_has_its_checksums(samples, tmp_path):
     out = tmp_path / "out"
     convert(samples / "test", out, "train.v1")
     process = convert(samples / "test", out, "test.v1", "--classes_from", out / "train.v1.json")
-    assert "leak: 24 of them are in train.v1 as well" in process.stdout
+    assert "leak: 24 test.v1 files are also in train.v1" in process.stdout
 
 
 def test_a_picture_in_two_classes_is_a_contradiction(samples, tmp_path):
     shutil.copytree(samples / "test" / "bar", tmp_path / "in" / "bar")
     shutil.copytree(samples / "test" / "bar", tmp_path / "in" / "pub")
     process = convert(tmp_path / "in", tmp_path / "out", "test")
-    assert "4 files are there twice" in process.stdout
-    assert "contradiction: 4 of them are of another class there" in process.stdout
+    assert "4 duplicate files: see " in process.stdout
+    assert "label conflict: 4 duplicates have a different class" in process.stdout
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
@@ -410,7 +414,7 @@ def test_labels_from_a_table_and_no_labels(samples, tmp_path):
     more = ["--labels", tmp_path / "labels.csv", "--max_rejected", 0.1]
     (tmp_path / "labels.csv").write_text("\n".join(["file,label", *rows[1:], "none.jpg,0"]))
     process = convert(samples / "test", tmp_path / "out", "less", *more)
-    assert f"1 files in {samples / 'test'} are not in {more[1]}: left out" in process.stdout
+    assert f"1 file below {samples / 'test'} not in {more[1]}" in process.stdout
     (tmp_path / "labels.csv").write_text("\n".join(["file,label", *rows, "none.jpg,0"]))
     convert(samples / "test", tmp_path / "out", "table", *more)
     card = Card.load(tmp_path / "out" / "table.json")
@@ -434,7 +438,7 @@ def test_checksums_are_those_that_other_programs_check(samples, data):
 
 def verify(folder: Path, name: str, status: int = 0):
     words = ["--tfrecord_filename", name, "--tfrecord_dir", folder, "--verify"]
-    return run_program("convert_dataset.py", *words, cwd=folder.parent, status=status)
+    return run_convert(*words, cwd=folder.parent, status=status)
 
 
 def test_a_whole_set_is_verified(data):
@@ -485,7 +489,7 @@ def test_a_picture_that_is_broken_in_a_good_record_is_found(data, tmp_path):
 
 
 def test_a_file_that_changes_while_it_is_read_is_rejected(tmp_path, monkeypatch):
-    from library.convert import conversion
+    from library.convert import jobs
     from library.util import BadFileError
 
     file = tmp_path / "growing"
@@ -500,14 +504,14 @@ def test_a_file_that_changes_while_it_is_read_is_rejected(tmp_path, monkeypatch)
 
     monkeypatch.setattr(os, "fstat", grow_then_stat)
     with pytest.raises(BadFileError, match="changed while it was read"):
-        conversion.read_whole(file)
+        jobs.read_whole(file)
 
 
 @pytest.mark.parametrize(
     ("prepare", "flags", "message"),
     [
         (lambda f: None, [], "dataset_dir: HERE/in is not a folder"),
-        (lambda f: f.mkdir(), [], "dataset_dir: HERE/in has no folders: one for each class is"),
+        (lambda f: f.mkdir(), [], "dataset_dir: HERE/in contains no class folders; give their"),
         (
             lambda f: (f / "cat").mkdir(parents=True),
             [],
@@ -531,7 +535,7 @@ def test_a_file_that_changes_while_it_is_read_is_rejected(tmp_path, monkeypatch)
 def test_bad_input_is_told_in_one_line_and_nothing_is_written(tmp_path, prepare, flags, message):
     prepare(tmp_path / "in")
     words = ["--dataset_dir", "in", "--tfrecord_filename", "train", "--tfrecord_dir", "out"]
-    process = run_program("convert_dataset.py", *words, *flags, cwd=tmp_path, status=2)
+    process = run_convert(*words, *flags, cwd=tmp_path, status=2)
     assert process.stderr.splitlines()[0].startswith("error: ")
     assert message in process.stderr.replace(str(tmp_path), "HERE")
     assert not (tmp_path / "out").exists()
@@ -552,4 +556,5 @@ def test_help_does_not_import_tensorflow(tmp_path):
 
 def test_the_card_is_json_that_others_can_read(data):
     card = json.loads((data / "train.json").read_text())
-    assert set(card) == {"classes", "examples_per_class", "shards", "options", "format_version"}
+    assert set(card) == {field.name for field in dataclasses.fields(Card)}
+    assert (card["format_version"], card["label"]) == (2, "class")

@@ -8,8 +8,8 @@ from PIL import Image
 from test_images_kinds import REJECTED
 
 from library.convert import (
-    Found,
-    Used,
+    HashedFile,
+    LabeledFile,
     exact_duplicates,
     near_duplicates,
     read_checksums,
@@ -79,7 +79,7 @@ def test_a_split_keeps_versions_together_and_stays_when_files_are_added():
     }
     scanned = {name: (sha256_of(each), thumbnail(each).hex()) for name, each in data.items()}
     scanned["broken"] = ("00", "")
-    files = [Found(name, 0) for name in [*data, "broken", "unreadable"]]
+    files = [LabeledFile(name, 0) for name in [*data, "broken", "unreadable"]]
     train, validation = split_by_content(files, 0.3, scanned)
     assert sorted(train + validation) == sorted(files)
     seeds = [{found.name.split("-")[0] for found in part} for part in (train, validation)]
@@ -89,18 +89,23 @@ def test_a_split_keeps_versions_together_and_stays_when_files_are_added():
     assert set(split_by_content(few, 0.3, scanned)[1]) == set(validation) & set(few)
 
 
-def test_exact_duplicates_and_contradictions():
+def test_exact_duplicates_and_label_conflicts():
     sets = {
-        "train": [Used("aa", "cat/1.jpg"), Used("bb", "dog/1.jpg")],
-        "test": [Used("aa", "cat/9.jpg", "cat"), Used("cc", "x", "cat"), Used("cc", "y", "dog")],
+        "train": [HashedFile("aa", "cat/1.jpg"), HashedFile("bb", "dog/1.jpg")],
+        "test": [
+            HashedFile("aa", "cat/9.jpg", 0),
+            HashedFile("cc", "x", 0),
+            HashedFile("cc", "y", 1),
+        ],
     }
     assert exact_duplicates(sets) == [
-        ("test", "cat/9.jpg", "train: cat/1.jpg", ""),
-        ("test", "y", "test: x", "cat"),
+        ("test", "cat/9.jpg", "train: cat/1.jpg", None),
+        ("test", "y", "test: x", 0),
     ]
 
 
 def test_checksums_are_read_as_they_are_written(tmp_path):
-    used = [Used("aa", "a  b/ä.jpg"), Used("bb", "2.jpg")]
+    names = ["a  b/ä.jpg", "2.jpg", "two\nlines", "\r", "back\\slash", "\u2028", "\\n", "\udcff"]
+    used = [HashedFile(f"{number:02}", name) for number, name in enumerate(names)]
     write_checksums(tmp_path / "x.sha256", used)
     assert read_checksums(tmp_path / "x.sha256") == used

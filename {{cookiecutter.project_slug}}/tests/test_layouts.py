@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from library.convert import files_with_csv, files_without_labels, folder_per_class
-from library.data import UNLABELED
+from library.convert import list_files
+from library.data import UNLABELED, Target
 from library.util import UserError
 
 
@@ -21,8 +21,8 @@ def root(tmp_path):
 
 
 def test_a_folder_per_class(root):
-    classes, files, rejected = folder_per_class(root)
-    assert classes == ["cat", "dog"]
+    target, files, rejected = list_files(root)
+    assert target == Target("class", ("cat", "dog"))
     assert [tuple(found) for found in files] == [
         ("cat/1.jpg", 0),
         ("cat/deep/er/2 ä.jpg", 0),
@@ -33,16 +33,17 @@ def test_a_folder_per_class(root):
 
 
 def test_known_classes_keep_their_labels(root):
-    classes, files, _ = folder_per_class(root, classes=["zebra", "dog", "cat"])
-    assert classes == ["zebra", "dog", "cat"]
+    known = Target("class", ("zebra", "dog", "cat"))
+    target, files, _ = list_files(root, known=known)
+    assert target == known
     assert {found.name: found.label for found in files}["dog/1.jpg"] == 1
     with pytest.raises(UserError, match="the class dog is not in classes_from .did you mean dogs"):
-        folder_per_class(root, classes=["cat", "dogs"])
+        list_files(root, known=Target("class", ("cat", "dogs")))
 
 
 def test_no_labels_at_all(root):
-    classes, files, rejected = files_without_labels(root)
-    assert (classes, rejected) == ([], [])
+    target, files, rejected = list_files(root, unlabeled=True)
+    assert (target, rejected) == (Target("none"), [])
     assert len(files) == 5
     assert {found.label for found in files} == {UNLABELED}
 
@@ -55,20 +56,25 @@ def test_a_table_of_files_and_labels(root, tmp_path):
         encoding="utf-8-sig",
     )
     (tmp_path / "secret.jpg").touch()
-    classes, files, rejected = files_with_csv(root, table)
-    assert classes == ["9", "10"]
+    target, files, rejected = list_files(root, labels=table)
+    assert target == Target("class", ("9", "10"))
     assert [tuple(found) for found in files] == [("cat/1.jpg", 1), ("dog/1.jpg", 0)]
     assert rejected == [
         ("none.jpg", "no such file"),
-        ("../secret.jpg", "a name that leads out of the data set"),
-        ("/etc/passwd", "a name that leads out of the data set"),
+        ("../secret.jpg", "a name that leads out of the dataset"),
+        ("/etc/passwd", "a name that leads out of the dataset"),
     ]
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("name,label\na,b\n", "has no header with file and label"),
+        ("name,label\na,b\n", "has no header with file and one of label, labels and value"),
+        ("file,label,value\na,b,1\n", "has no header with file and one of label, labels and value"),
+        ("file,value\na,1.5\nb,nan\n", "labels.csv, line 3: nan is not a finite number"),
+        ("file,value\na,1e300\n", "labels.csv, line 2: 1e300 is not a finite number"),
+        ("file,value\na,\n", "labels.csv, line 2: nothing is not a finite number"),
+        ("file,value\na,x\n", "labels.csv, line 2: x is not a finite number"),
         ("file,label\na,\n", "labels.csv, line 2: file or label is empty"),
         ("file,label\ncat/1.jpg,a\ncat/1.jpg,b\n", "gives cat/1.jpg two labels"),
         (b"file,label\n\xff,a\n", "is not a CSV file in UTF-8"),
@@ -80,7 +86,7 @@ def test_a_table_that_cannot_be_used_is_one_line(root, tmp_path, content, messag
         data = content if isinstance(content, bytes) else content.encode()
         (tmp_path / "labels.csv").write_bytes(data)
     with pytest.raises(UserError, match=message):
-        files_with_csv(root, tmp_path / "labels.csv")
+        list_files(root, labels=tmp_path / "labels.csv")
 
 
 def test_links_are_followed_once_and_not_out_of_the_data_set(root, tmp_path):
@@ -93,8 +99,8 @@ def test_links_are_followed_once_and_not_out_of_the_data_set(root, tmp_path):
     (root / "cat" / "nowhere").symlink_to(root / "nothing")
     os.mkfifo(root / "cat" / "pipe")
     (root / "bird").symlink_to(tmp_path / "outside")
-    classes, files, rejected = folder_per_class(root)
-    assert classes == ["cat", "dog"]
+    target, files, rejected = list_files(root)
+    assert target.classes == ("cat", "dog")
     names = {found.name for found in files}
     assert "cat/inside" in names
     assert not names & {"cat/file", "cat/folder/3.jpg", "cat/loop/1.jpg", "cat/pipe"}
@@ -104,6 +110,38 @@ def test_links_are_followed_once_and_not_out_of_the_data_set(root, tmp_path):
     assert reasons["cat/loop"] == "a link to a folder that it is in"
     for name in ("cat/nowhere", "cat/pipe"):
         assert reasons[name] == "not a file, or a link to nothing"
-    classes, files, _ = folder_per_class(root, follow_links=True)
-    assert classes == ["bird", "cat", "dog"]
+    target, files, _ = list_files(root, follow_links=True)
+    assert target.classes == ("bird", "cat", "dog")
     assert {"cat/file", "cat/folder/3.jpg"} <= {found.name for found in files}
+
+
+def table_of(folder, *rows: str):
+    (folder / "labels.csv").write_text("\n".join(rows))
+    return folder / "labels.csv"
+
+
+def test_a_table_of_several_labels(root, tmp_path):
+    table = table_of(
+        tmp_path, "file,labels", "cat/1.jpg, wet ;10;wet", "dog/1.jpg,", "dog/notes.txt,9"
+    )
+    target, files, _ = list_files(root, labels=table)
+    assert target == Target("labels", ("9", "10", "wet"))
+    assert files == [("cat/1.jpg", (1, 2)), ("dog/1.jpg", ()), ("dog/notes.txt", (0,))]
+
+
+def test_a_table_of_values(root, tmp_path):
+    target, files, _ = list_files(
+        root, labels=table_of(tmp_path, "value,file", "-1e-3,cat/1.jpg", "12,dog/1.jpg")
+    )
+    assert target == Target("value")
+    assert files == [("cat/1.jpg", -0.001), ("dog/1.jpg", 12.0)]
+
+
+def test_known_kinds_of_label_are_kept(root, tmp_path):
+    known = Target("value", mean=3.0, std=2.0)
+    values = table_of(tmp_path, "value,file", "5,cat/1.jpg")
+    assert list_files(root, labels=values, known=known).target == known
+    with pytest.raises(UserError, match="labels: the kind of label is value here, and class in"):
+        list_files(root, labels=values, known=Target("class", ("cat",)))
+    with pytest.raises(UserError, match="dataset_dir: the kind of label is class here, and value"):
+        list_files(root, known=known)

@@ -255,5 +255,14 @@ class Archive:
 
 def write_index(path: str | Path, archives: Sequence[str | Path]) -> None:
     """Write the index of the data set `path`."""
+    rows = index_of(archives)
+    write_rows(path, [rows[rows["shard"] == number] for number in range(len(archives))])
+
+
+def write_rows(path: str | Path, rows_by_shard: Iterable[np.ndarray]) -> None:
+    """Write the index of the data set `path`: the rows of each shard in the order of the shards."""
+    rows_by_shard = list(rows_by_shard)
+    for number, rows in enumerate(rows_by_shard):
+        rows["shard"] = number
     with replacing(f"{path}.index") as temporary, open(temporary, "wb") as file:
-        np.save(file, index_of(archives))
+        np.save(file, np.concatenate(rows_by_shard))

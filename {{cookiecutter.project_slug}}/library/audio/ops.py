@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from library.audio.archives import Archive
 from library.audio.files import read_sound
-from library.convert import folder_per_class
+from library.convert import list_files
 from library.util import BadFileError, UserError
 
 WINDOWS_PER_CALL = 64
@@ -41,9 +41,7 @@ def dataset_from_dir(path: str | Path, infinite: bool = False) -> tf.data.Datase
     """
     if not Path(path).is_dir():
         raise UserError(f"{path}: there is no such folder")
-    layout = folder_per_class(Path(path))
-    if not layout.files:
-        raise UserError(f"{path}: there are no files in its folders")
+    layout = list_files(Path(path))
     files = [os.fsencode((Path(path) / found.name).absolute()) for found in layout.files]
     channels, broken = 1, []
     for file in files:
@@ -65,7 +63,7 @@ def dataset_from_dir(path: str | Path, infinite: bool = False) -> tf.data.Datase
 
     names = tf.constant(files)
     labels = tf.constant([found.label for found in layout.files], tf.int64)
-    classes = tf.constant(layout.classes)
+    classes = tf.constant(layout.target.classes)
 
     def element(index: tf.Tensor) -> dict[str, tf.Tensor]:
         signal, rate = tf.numpy_function(read, [names[index]], (tf.int32, tf.int64))
@@ -74,7 +72,7 @@ def dataset_from_dir(path: str | Path, infinite: bool = False) -> tf.data.Datase
             "sample_rate": tf.ensure_shape(rate, []),
             "class": classes[labels[index]],
             "target": labels[index],
-            "num_classes": tf.constant(len(layout.classes), tf.int64),
+            "num_classes": tf.constant(len(layout.target.classes), tf.int64),
             "filepath": names[index],
             "index": index,
         }

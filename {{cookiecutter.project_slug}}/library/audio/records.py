@@ -5,18 +5,18 @@ What is here is what a conversion of another kind of file has in another way.
 
 import collections
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 
 from library.audio import archives
 from library.audio.files import read_sound, standard_waveform
 from library.config import option
-from library.convert import Task, Tell, write_report
-from library.data import EDGE, DamagedRecordError, Shard
+from library.data import EDGE, DamagedRecordError, Label, Shard, Target
 
-UNIT = "recordings"
+UNIT = "audio clips"
 SUFFIX = ".h5"
 HELP = """
 WAV, FLAC, OGG, MP3 and more are told by their content.
@@ -45,7 +45,7 @@ class ShardOptions:
     )
 
 
-def standard(data: bytes, options: ShardOptions) -> tuple[np.ndarray, int]:
+def canonicalize(data: bytes, options: ShardOptions) -> tuple[np.ndarray, int]:
     """What is kept of a file: its waveform, int16 [samples], and the length of a chunk.
 
     Raises:
@@ -56,10 +56,17 @@ def standard(data: bytes, options: ShardOptions) -> tuple[np.ndarray, int]:
 
 
 def write_shard(
-    path: Path, examples: Iterable[tuple[str, int, str, tuple[np.ndarray, int]]]
-) -> Shard:
-    """Write a file of examples: name of the file, label, name of the class, recording."""
-    return archives.write_archive(path, examples)
+    path: Path, examples: Iterable[tuple[str, Label, tuple[np.ndarray, int]]], target: Target
+) -> tuple[Shard, np.ndarray]:
+    """Write a file of examples: name of the file, label, recording."""
+    shard = archives.write_archive(
+        path,
+        (
+            (file, cast(int, label), "".join(target.names(label)), each)
+            for file, label, each in examples
+        ),
+    )
+    return shard, archives.index_of([path])
 
 
 def open_data(path: str | Path) -> archives.Archive:
@@ -93,30 +100,37 @@ def _band_energies(signal: np.ndarray, rate: int) -> np.ndarray:
     return np.diff(np.interp(edges, np.arange(len(below)), below)) / size**2
 
 
-def write_index(path: Path, shards: Sequence[Path]) -> None:
+def write_index(path: Path, rows_by_shard: Iterable[np.ndarray]) -> None:
     """Write label and length of every example of the data set `path`."""
-    archives.write_index(path, shards)
+    archives.write_rows(path, rows_by_shard)
 
 
-def verify_shard(task: Task, bad: Mapping[int, str], tell: Tell) -> None:
-    """Write a report of a shard: its faults, and what it holds."""
-    (shard, _), *_ = task.files
-    path, faults, digest = task.root / shard, [], ""
+def verify_shard(
+    path: Path, target: Target, bad: Mapping[int, str], tell: Callable[[int, int], None]
+) -> dict[str, Any]:
+    """Read a shard: its faults, and what it holds."""
+    shard, faults, digest = path.name, [], ""
     count: collections.Counter[str] = collections.Counter()
     examples = 0
     try:
         digest = archives.sha256_of_file(path)
         for row in archives.index_of([path]):
             tell(examples, int(row["length"]) * 2)
-            if task.classes and not 0 <= row["label"] < len(task.classes):
+            if target.classes and not 0 <= row["label"] < len(target.classes):
                 faults.append(
-                    f"{shard}: recording {examples} has no label from 0 to {len(task.classes) - 1}"
+                    f"{shard}: recording {examples} has no label from 0 to "
+                    f"{len(target.classes) - 1}"
                 )
-            elif task.classes:
-                count[task.classes[row["label"]]] += 1
+            elif target.classes:
+                count[target.classes[row["label"]]] += 1
             examples += 1
     except OSError as error:
         faults.append(f"{shard}: {error.strerror}")
     except DamagedRecordError as error:
         faults.append(str(error))
-    write_report(task, faults=faults, examples=examples, examples_per_class=count, sha256=digest)
+    return {
+        "faults": faults,
+        "examples": examples,
+        "examples_per_class": count,
+        "sha256": digest,
+    }

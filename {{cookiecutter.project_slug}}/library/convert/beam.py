@@ -1,28 +1,24 @@
 """A conversion on Apache Beam: the same shards, written wherever Beam runs.
 
-The folder of the files and that of the data set have to be the same for all workers, as on a
-network file system, and `library` has to be installed on those of other machines: Beam's option
+The folder of the files and that of the dataset have to be the same for all workers, as on a network
+file system, and `library` has to be installed on those of other machines: Beam's option
 `--setup_file` does that.
 """
 
-import functools
 import os
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from library.convert.conversion import Task
+from library.convert.jobs import Job
 from library.util import UserError
 
 
-def run_with_beam(
-    function: Callable, tasks: Sequence[Task], runner: str, beam_options: str
-) -> None:
-    """Do tasks as a pipeline of their own.
+def run_with_beam(jobs: Sequence[Job], runner: str, beam_options: str) -> None:
+    """Do jobs as a pipeline of their own.
 
     Args:
-        function: of `library.conversion`, which writes a report for each task.
-        tasks: what is not done yet.
+        jobs: what is not done yet.
         runner: as Beam knows it: DirectRunner, FlinkRunner, SparkRunner, DataflowRunner, ...
         beam_options: Beam's own flags, in one line.
 
@@ -41,14 +37,9 @@ def run_with_beam(
         pipeline = beam.Pipeline(options=options)
     except (ValueError, SystemExit) as error:
         raise UserError(f"runner: {runner} {beam_options}: {error}") from error
-    with pipeline:
-        (
-            pipeline
-            | beam.Create(list(tasks))
-            | beam.Reshuffle()  # or Beam may do them all in one worker
-            | beam.Map(functools.partial(_do, function=function))
-        )
+    with pipeline:  # reshuffled, or Beam may do all jobs in one worker
+        pipeline | beam.Create(list(jobs)) | beam.Reshuffle() | beam.Map(_do)
 
 
-def _do(task: Task, function: Callable) -> None:
-    function(task, {}, lambda number, size: None)
+def _do(job: Job) -> None:
+    job({}, lambda number, size: None)

@@ -1,24 +1,27 @@
-"""The same file twice: exactly, by its bytes, or nearly, by its thumbnail: what it is when tiny."""
+"""Duplicates: equal files, by their bytes, and near duplicates, by their thumbnails."""
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from library.convert.scan import Found
-from library.data import EDGE
+from library.convert.listing import LabeledFile
+from library.data import EDGE, Label
 from library.util import UserError, replacing
 
 NEAR = 1.5
-"""Two are nearly the same where their thumbnails differ by less on average, of 255 levels: one that
-was encoded again, or scaled, differs by less than 1, and two photos in a row by several."""
+"""Of 255 levels: thumbnails of near duplicates differ by less on average. What was encoded again or
+scaled differs by less than 1, two photos in a row by several."""
 TABLES, PROJECTIONS, BIN = 8, 5, 20.0
+ESCAPED = {"\\": "\\\\", "\n": "\\n", "\r": "\\r"}
+"""What stands for a letter in a name, in a file of checksums."""
 
 
 def near_duplicates(thumbnails: np.ndarray) -> np.ndarray:
-    """Groups of what is nearly the same.
+    """Groups of near duplicates.
 
     Candidates are found by locality-sensitive hashing with random projections, Datar et al. 2004,
     https://doi.org/10.1145/997817.997857: of those that differ by 1 level, one pair in 10^7 is
@@ -58,7 +61,7 @@ def near_duplicates(thumbnails: np.ndarray) -> np.ndarray:
     return np.array([root(number) for number in range(len(thumbnails))], np.int64)
 
 
-def lot(checksum: str) -> float:
+def unit_hash(checksum: str) -> float:
     """A number in [0, 1) that follows from a checksum, and is no smaller for a small one."""
     return int(sha256_of(checksum.encode())[:16], 16) / 2**64
 
@@ -68,32 +71,38 @@ def sha256_of(data: bytes) -> str:
 
 
 def split_by_content(
-    files: Sequence[Found], fraction: float, scanned: Mapping[str, tuple[str, str]]
-) -> tuple[list[Found], list[Found]]:
+    files: Sequence[LabeledFile], fraction: float, scanned: Mapping[str, tuple[str, str]]
+) -> tuple[list[LabeledFile], list[LabeledFile]]:
     """Those for training and those for validation.
 
-    The content of a file says where it goes, so that it stays there when others are added; files
-    that hold nearly the same go together.
+    The content of a file says where it goes, so that it stays there when others are added; near
+    duplicates go together.
+
+    Args:
+        files: all of them.
+        fraction: for validation.
+        scanned: checksum and thumbnail, hexadecimal, by name; "" where there is no thumbnail.
     """
-    usable = [found for found in files if found.name in scanned and scanned[found.name][1]]
-    thumbnails = [np.frombuffer(bytes.fromhex(scanned[p.name][1]), np.uint8) for p in usable]
-    groups: list[int] = near_duplicates(np.array(thumbnails)).tolist() if usable else []
+    usable = [file.name for file in files if scanned.get(file.name, ("", ""))[1]]
+    thumbnails = bytes.fromhex("".join(scanned[name][1] for name in usable))
+    pixels = np.frombuffer(thumbnails, np.uint8).reshape(-1, EDGE * EDGE)
+    group_of = dict(zip(usable, near_duplicates(pixels).tolist(), strict=True))
     lowest: dict[int, str] = {}
-    for group, found in zip(groups, usable, strict=True):
-        checksum = scanned[found.name][0]
-        lowest[group] = min(lowest.get(group, checksum), checksum)
-    lots = {found.name: lot(lowest[group]) for group, found in zip(groups, usable, strict=True)}
-    validation = [found for found in files if lots.get(found.name, 1.0) < fraction]
-    taken = set(validation)
-    return [found for found in files if found not in taken], validation
+    for name, group in group_of.items():
+        lowest[group] = min(lowest.get(group, "g"), scanned[name][0])
+    parts: tuple[list[LabeledFile], list[LabeledFile]] = [], []
+    for file in files:
+        group = group_of.get(file.name, -1)
+        parts[group >= 0 and unit_hash(lowest[group]) < fraction].append(file)
+    return parts
 
 
-class Used(NamedTuple):
-    """A file in a data set."""
+class HashedFile(NamedTuple):
+    """A file in a dataset."""
 
     checksum: str  # SHA-256, hexadecimal
     name: str
-    class_name: str = ""
+    label: Label | None = None  # None: not known
 
 
 class Duplicate(NamedTuple):
@@ -102,38 +111,46 @@ class Duplicate(NamedTuple):
     set: str
     file: str
     same_as: str  # as "train: cat/1.jpg"
-    other_class: str  # that of the one before, where it is another one
+    conflict: Label | None  # the label of the one before, where it is another one
 
 
-def exact_duplicates(sets: Mapping[str, Sequence[Used]]) -> list[Duplicate]:
+def exact_duplicates(sets: Mapping[str, Sequence[HashedFile]]) -> list[Duplicate]:
     """All but the first of equal files, by the sets that they are in."""
-    first: dict[str, tuple[str, Used]] = {}
+    first: dict[str, tuple[str, HashedFile]] = {}
     found = []
     for name, files in sets.items():
         for file in files:
             of, original = first.setdefault(file.checksum, (name, file))
             if original is not file:
-                classes = {original.class_name, file.class_name} - {""}
-                other = original.class_name if len(classes) > 1 else ""
-                found.append(Duplicate(name, file.name, f"{of}: {original.name}", other))
+                conflict = None if file.label in (None, original.label) else original.label
+                found.append(Duplicate(name, file.name, f"{of}: {original.name}", conflict))
     return found
 
 
-def write_checksums(path: Path, used: Sequence[Used]) -> None:
+def write_checksums(path: Path, used: Sequence[HashedFile]) -> None:
     """As `sha256sum` writes them, and checks them with --check."""
+    lines = []
+    for checksum, name, _ in sorted(used):
+        escaped = re.sub(r"[\\\n\r]", lambda letter: ESCAPED[letter[0]], name)
+        lines.append("\\" * (escaped != name) + f"{checksum}  {escaped}\n")
     with replacing(path) as temporary:
-        text = "".join(f"{file.checksum}  {file.name}\n" for file in sorted(used))
-        temporary.write_text(text, encoding="utf-8", errors="surrogateescape")
+        temporary.write_bytes("".join(lines).encode(errors="surrogateescape"))
 
 
-def read_checksums(path: Path) -> list[Used]:
-    """The inverse, without the classes.
+def read_checksums(path: Path) -> list[HashedFile]:
+    """The inverse, without the labels.
 
     Raises:
         UserError: there is no such file.
     """
     try:
-        text = path.read_text(encoding="utf-8", errors="surrogateescape")
+        lines = path.read_bytes().decode(errors="surrogateescape").split("\n")[:-1]
     except OSError as error:
         raise UserError(f"classes_from: {path}: {error.strerror}") from error
-    return [Used(*line.split("  ", 1)) for line in text.splitlines()]
+    letters = {escaped: letter for letter, escaped in ESCAPED.items()}
+    return [
+        HashedFile(checksum.lstrip("\\"), re.sub(r"\\.", lambda each: letters[each[0]], name))
+        if checksum.startswith("\\")
+        else HashedFile(checksum, name)
+        for checksum, _, name in (line.partition("  ") for line in lines)
+    ]

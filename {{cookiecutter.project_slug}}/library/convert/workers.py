@@ -1,85 +1,86 @@
-"""Processes that may be killed: a task that crashes or hangs is begun again without its culprit."""
+"""Processes that may die: a job that crashes or hangs begins again without its culprit."""
 
 import collections
 import contextlib
+import faulthandler
 import multiprocessing
 import multiprocessing.connection
+import os
 import signal
-import time
 import traceback
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection
-from typing import Any
 
 SPAWN = multiprocessing.get_context("spawn")
-SECONDS_PER_ITEM, SECONDS_PER_MB = 5.0, 0.1
-POLL_SECONDS = 0.5
+SECONDS_PER_MB = 0.1
+TIMED_OUT = 1 if os.name == "nt" else -signal.SIGPROF
+"""The exit status of a process whose time is over."""
+MOST_WORKERS = 60 if os.name == "nt" else 1000
+"""Windows waits for 63 things at once."""
 
 Tell = Callable[[int, int], None]
-Function = Callable[[Any, Mapping[int, str], Tell], None]
+Work = Callable[[Mapping[int, str], Tell], None]
 
 
-def run_tasks(
-    function: Function, tasks: Sequence[Any], num_workers: int
+def run_jobs(
+    jobs: Sequence[Work], num_workers: int, *, seconds_per_item: float = 5.0
 ) -> Iterator[tuple[int, int]]:
-    """Do tasks in processes of their own.
+    """Do jobs in processes of their own.
 
-    An item of a task that takes longer than SECONDS_PER_ITEM, and SECONDS_PER_MB of its size, or
-    ends the process, is bad: the task is begun again, and told so.
+    An item of a job that ends the process, or takes too much of its time, is bad: the job begins
+    again, and is told so. A pause, or a slow disk, takes no time of a process.
 
     Args:
-        function: takes a task, the reasons why some of its items are bad, by their number, and
-            what it has to call with the number and the size of each item before it works on it.
-        tasks: what can be pickled.
-        num_workers: processes at the same time.
+        jobs: functions that can be pickled, of the reasons why some items are bad, by their number,
+            and of what they call with the number and the size of each item before they read it.
+        num_workers: processes at the same time; 0: none, all is done here.
+        seconds_per_item: the limit, to which SECONDS_PER_MB of the item are added.
 
     Yields:
-        How many items are new, 1 or 0, and their bytes.
+        How many items are new, and their bytes.
 
     Raises:
         OSError: as in the worker, a full disk for example.
         RuntimeError: any other error in a worker, with its traceback.
     """
-    waiting = collections.deque(enumerate(tasks))
-    counted: collections.Counter[int] = collections.Counter()  # items, by task
-    busy = [_Worker(function) for _ in range(min(num_workers, len(tasks)))]
+    waiting = collections.deque(jobs)
+    while waiting and not num_workers:
+        sizes: list[int] = []
+        waiting.popleft()({}, lambda item, size: sizes.append(size))  # noqa: B023
+        yield len(sizes), sum(sizes)
+    count = min(num_workers, len(jobs), MOST_WORKERS)
+    workers = [_Worker(seconds_per_item, waiting.popleft()) for _ in range(count)]
     try:
-        for worker in busy:
-            worker.begin(*waiting.popleft(), {})
-        while busy:
-            by_connection: dict[Any, _Worker] = {worker.connection: worker for worker in busy}
-            ready = multiprocessing.connection.wait(list(by_connection), POLL_SECONDS)
-            for worker in map(by_connection.__getitem__, ready):
+        while workers:
+            ready = multiprocessing.connection.wait([worker.connection for worker in workers])
+            for worker in [each for each in workers if each.connection in ready]:
                 message = worker.receive()
-                if isinstance(message, Exception):
+                if isinstance(message, tuple):
+                    yield message
+                elif message:
                     raise message
-                if isinstance(message, str):
-                    busy[busy.index(worker)] = worker.replacement(message)
-                elif message is not None:
-                    item, size = message
-                    new = item >= counted[worker.number]
-                    counted[worker.number] = max(item + 1, counted[worker.number])
-                    yield (1, size) if new else (0, 0)
                 elif waiting:
-                    worker.begin(*waiting.popleft(), {})
+                    worker.begin(waiting.popleft())
                 else:
                     worker.kill()
-                    busy.remove(worker)
-            for position, worker in enumerate(busy):
-                if worker.overdue:
-                    busy[position] = worker.replacement(f"not done in {worker.seconds:.0f} s")
+                    workers.remove(worker)
     finally:
-        for worker in busy:
+        for worker in workers:
             worker.kill()
 
 
 class _Worker:
-    """A process that does one task at a time, and tells which item it is at."""
+    """A process that does one job at a time, and tells which item it is at."""
 
-    def __init__(self, function: Function):
-        self.function = function
+    def __init__(self, seconds: float, job: Work):
+        self.seconds = seconds
+        self.start()
+        self.begin(job)
+
+    def start(self) -> None:
         self.connection, there = SPAWN.Pipe()
-        self.process = SPAWN.Process(target=_work, args=(function, there), daemon=True)
+        self.process = SPAWN.Process(target=_work, args=(there, self.seconds), daemon=True)
         # What ignores ctrl-C hands that on: it is for the parent, also while a child imports.
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
@@ -88,33 +89,35 @@ class _Worker:
             signal.signal(signal.SIGINT, before)
         there.close()
 
-    def begin(self, number: int, task: Any, bad: Mapping[int, str]) -> None:
-        self.number, self.task, self.bad, self.item = number, task, dict(bad), -1
-        self.connection.send((task, self.bad))
+    def begin(self, job: Work) -> None:
+        self.job, self.bad, self.item, self.done = job, dict[int, str](), -1, 0
+        self.connection.send((job, self.bad))
 
-    def receive(self) -> tuple[int, int] | None | str | Exception:
-        """An item and its size; None at the end of the task; why it ended early."""
+    def receive(self) -> tuple[int, int] | Exception | None:
+        """How many items are new, and their bytes; None at the end of the job."""
         try:
             message = self.connection.recv()
         except (EOFError, ConnectionResetError):
-            return "the decoder crashed"
-        if isinstance(message, tuple):
-            (self.item, size), self.since = message, time.monotonic()
-            self.seconds = SECONDS_PER_ITEM + SECONDS_PER_MB * size / 1e6
-        return message
+            self.begin_again()
+            return 0, 0
+        if not isinstance(message, tuple):
+            return message
+        self.item, size = message
+        new = self.item >= self.done
+        self.done = max(self.item + 1, self.done)
+        return (1, size) if new else (0, 0)
 
-    @property
-    def overdue(self) -> bool:
-        return self.item >= 0 and time.monotonic() - self.since > self.seconds
-
-    def replacement(self, reason: str) -> "_Worker":
-        """Another process at the same task, without the item that this one was at."""
-        self.kill()
+    def begin_again(self) -> None:
+        """Another process for the same job, without the item that this one died of."""
+        self.process.join()
         if self.item < 0:
-            raise RuntimeError(f"a worker ended before its first item: {reason}")
-        another = _Worker(self.function)
-        another.begin(self.number, self.task, {**self.bad, self.item: reason})
-        return another
+            raise RuntimeError(f"a worker ended before its first item: {self.process.exitcode}")
+        hung = self.process.exitcode == TIMED_OUT
+        self.bad[self.item] = "the decoder hung" if hung else "the decoder crashed"
+        self.item = -1
+        self.connection.close()
+        self.start()
+        self.connection.send((self.job, self.bad))
 
     def kill(self) -> None:
         self.process.kill()
@@ -122,13 +125,19 @@ class _Worker:
         self.connection.close()
 
 
-def _work(function: Function, connection: Connection) -> None:
+def _work(connection: Connection, seconds: float) -> None:
     """The life of a worker: it ends with its parent."""
+
+    def tell(item: int, size: int) -> None:
+        connection.send((item, size))
+        _end_after(seconds + SECONDS_PER_MB * size / 1e6)
+
+    warnings.simplefilter("ignore")  # what a decoder says of a file is of no use on the terminal
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
         while True:
-            task, bad = connection.recv()
+            job, bad = connection.recv()
             try:
-                function(task, bad, lambda item, size: connection.send((item, size)))
+                job(bad, tell)
             except (BrokenPipeError, ConnectionResetError):
                 raise
             except OSError as error:
@@ -137,3 +146,11 @@ def _work(function: Function, connection: Connection) -> None:
                 connection.send(RuntimeError(traceback.format_exc()))
             else:
                 connection.send(None)
+
+
+def _end_after(seconds: float) -> None:
+    """End this process when it has worked so long without another call, also within C."""
+    if os.name == "nt":  # where only the time of the clock can be had
+        faulthandler.dump_traceback_later(seconds, exit=True)
+    else:
+        signal.setitimer(signal.ITIMER_PROF, seconds)

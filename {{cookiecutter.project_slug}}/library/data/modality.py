@@ -32,6 +32,7 @@ class Examples(Protocol):
 class Modality(Protocol):
     """What a dataset is made of. The packages library.images and library.audio are modalities."""
 
+    __name__: str  # of the package, which workers import
     UNIT: str  # as in "96 images"
     SUFFIX: str  # of a shard, as ".tfrecord"
     HELP: str  # a paragraph of convert_dataset.py's --help
