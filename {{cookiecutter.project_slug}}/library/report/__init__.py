@@ -5,27 +5,24 @@ from typing import TYPE_CHECKING
 from library.util import lazy
 
 if TYPE_CHECKING:
-    from library.report.figures import picture_grid, png
-    from library.report.stats import (
+    from library.report.figures import image_grid, png
+    from library.report.kinds import (
         LOGIT_BINS,
         LOGITS_PER_BIN,
         ClassificationStats,
-        EvaluationStats,
         MultiLabelStats,
         RegressionStats,
-        StatsHook,
         class_names,
-        collect_eval_outputs,
         label_metrics,
         mistake_caption,
     )
-    from library.report.tally import BINS, MISTAKES, Mistake, Tally, TallyHook, caption_of, tell
+    from library.report.page import FILES, PAGE, read_curves, write_report
+    from library.report.stats import WORST, EvaluationStats, StatsHook, collect_eval_outputs
     from library.report.tensorboard import (
-        EvaluationPicturesHook,
-        PicturesHook,
+        EvaluationImagesHook,
+        InputImagesHook,
         add_scalars,
         add_table,
-        kernel_mosaic,
         show_inputs,
     )
 

@@ -1,8 +1,7 @@
-"""Numbers, pictures and texts for TensorBoard."""
+"""Numbers, images and texts for TensorBoard."""
 
 import io
-import math
-import struct
+import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -13,15 +12,13 @@ import tensorflow as tf
 from PIL import Image
 
 from library.config import word_of
-from library.report.figures import confusion_matrix, picture_grid, png
-from library.report.tally import TallyHook
+from library.report.figures import image_grid, png
+from library.report.stats import Counted, StatsHook
 
 INPUTS = 16
-"""Pictures of a batch that are shown."""
-
-KERNELS, KERNELS_A_ROW, PIXELS = 64, 16, 8
+"""Images of a batch that are shown."""
+KERNELS, KERNELS_PER_ROW, PIXELS = 64, 16, 8
 """Kernels of the first layer that are shown, how many side by side, and pixels of a weight."""
-
 COLLECTION = "inputs_shown"
 
 Value = tf.compat.v1.Summary.Value
@@ -32,9 +29,9 @@ def add_scalars(folder: str | Path, scalars: Mapping[str, float], step: int) -> 
     _add(folder, [Value(tag=tag, simple_value=value) for tag, value in scalars.items()], step)
 
 
-def add_picture(folder: str | Path, tag: str, encoded: bytes, step: int) -> None:
-    """Write a picture, encoded as PNG."""
-    width, height = struct.unpack(">2I", encoded[16:24])  # of its IHDR, the first chunk
+def add_image(folder: str | Path, tag: str, encoded: bytes, step: int) -> None:
+    """Write an image, encoded as PNG."""
+    width, height = (int.from_bytes(encoded[i : i + 4], "big") for i in (16, 20))
     image = tf.compat.v1.Summary.Image(
         height=height, width=width, colorspace=3, encoded_image_string=encoded
     )
@@ -45,9 +42,7 @@ def add_table(folder: str | Path, tag: str, values: Mapping[str, Any], step: int
     """Write names and values as a text, which is a table in Markdown."""
     rows = [f"| {name} | {word_of(value)} |" for name, value in values.items()]
     markdown = "\n".join([f"| {tag} | value |", "| --- | --- |", *rows])
-    metadata = tf.compat.v1.SummaryMetadata(
-        plugin_data=tf.compat.v1.SummaryMetadata.PluginData(plugin_name="text")
-    )
+    metadata = tf.compat.v1.SummaryMetadata(plugin_data={"plugin_name": "text"})
     tensor = tf.make_tensor_proto(markdown, dtype=tf.string)
     _add(folder, [Value(tag=tag, metadata=metadata, tensor=tensor)], step)
 
@@ -58,39 +53,28 @@ def _add(folder: str | Path, values: Sequence[Any], step: int) -> None:
     writer.add_summary(tf.compat.v1.Summary(value=values), step)
 
 
-def show_inputs(pictures: tf.Tensor, labels: tf.Tensor) -> None:
-    """Leave in the graph of a training what PicturesHook shows: the first INPUTS of a batch.
-
-    Args:
-        pictures: uint8 [batch, height, width, 3].
-        labels: int64 [batch], numbers of classes; or other numbers, float32 [batch].
-    """
-    for tensor in (pictures[:INPUTS], labels[:INPUTS]):
+def show_inputs(images: tf.Tensor, labels: tf.Tensor) -> None:
+    """Leave in the graph of a training what InputImagesHook shows: the first ones of a batch."""
+    for tensor in (images[:INPUTS], labels[:INPUTS]):
         tf.compat.v1.add_to_collection(COLLECTION, tensor)
 
 
-class PicturesHook(tf.compat.v1.train.SessionRunHook):
+class InputImagesHook(tf.compat.v1.train.SessionRunHook):
     """Shows the input of a training as the network sees it, and the kernels of its first layer.
 
-    `inputs` has the labels below; `kernels` is there where the first layer has pictures of them.
+    `inputs` has the labels below; `kernels` is there where the first layer takes 1 or 3 channels.
     """
 
-    def __init__(self, folder: str | Path, class_names: Sequence[str], *, every: int):
-        """
-        Args:
-            folder: of TensorBoard's events.
-            class_names: in the order of the labels.
-            every: number of steps from one to the next; the first one is that of the first step.
-        """
-        self.folder, self.class_names, self.every = folder, class_names, every
+    def __init__(self, folder: str | Path, head: Counted, *, every: int):
+        """`folder` is that of TensorBoard's events; the first step is shown, then each `every`."""
+        self.folder, self.head, self.every = folder, head, every
         self.seconds = 0.0
         """Time spent in drawing."""
 
     def begin(self) -> None:
         self.global_step = tf.compat.v1.train.get_global_step()
-        names = ("step", "pictures", "labels")
         shown = [self.global_step, *tf.compat.v1.get_collection(COLLECTION)]
-        self.tensors = dict(zip(names, shown, strict=False))
+        self.tensors = dict(zip(("step", "images", "labels"), shown, strict=False))
         for variable in tf.compat.v1.trainable_variables():
             if len(variable.shape) == 4 and variable.shape[2] in (1, 3):
                 self.tensors["kernels"] = variable.read_value()
@@ -108,55 +92,39 @@ class PicturesHook(tf.compat.v1.train.SessionRunHook):
         if self.due:
             begin, found = time.monotonic(), run_values.results
             self.step = max(self.step, int(found["step"]))  # others may take steps, too
-            if "pictures" in found:
-                labels = found["labels"]
-                of_classes = np.issubdtype(labels.dtype, np.integer)
-                captions = [self.class_names[i] if of_classes else f"{i:g}" for i in labels]
-                grid = png(picture_grid(list(found["pictures"]), captions))
-                add_picture(self.folder, "inputs", grid, self.step)
+            if "images" in found:
+                captions = [self.head.caption(label) for label in found["labels"]]
+                grid = png(image_grid(list(found["images"]), captions))
+                add_image(self.folder, "inputs", grid, self.step)
             if "kernels" in found:
-                buffer = io.BytesIO()
-                Image.fromarray(kernel_mosaic(found["kernels"])).save(buffer, "png")
-                add_picture(self.folder, "kernels", buffer.getvalue(), self.step)
+                add_image(self.folder, "kernels", kernel_mosaic(found["kernels"]), self.step)
             self.seconds += time.monotonic() - begin
         self.due = (self.step + 1) % self.every == 0
 
 
-def kernel_mosaic(kernels: np.ndarray) -> np.ndarray:
-    """Kernels side by side, each from its least to its greatest weight.
-
-    Args:
-        kernels: float [height, width, 1 or 3, number].
-
-    Returns:
-        uint8 [height, width, 3], of squares of PIXELS a weight.
-    """
+def kernel_mosaic(kernels: np.ndarray) -> bytes:
+    """Kernels, [height, width, 1 or 3, number], each from its least to its greatest weight."""
     low, high = kernels.min(axis=(0, 1, 2)), kernels.max(axis=(0, 1, 2))
-    pixels = (255 * (kernels - low) / np.maximum(high - low, 1e-12)).astype(np.uint8)
-    pixels = np.repeat(pixels, 3 // pixels.shape[2], axis=2)
-    number = min(pixels.shape[3], KERNELS)
-    rows = math.ceil(number / KERNELS_A_ROW)
-    height, width = pixels.shape[0] + 1, pixels.shape[1] + 1  # with a gap
-    mosaic = np.full([rows * height + 1, KERNELS_A_ROW * width + 1, 3], 255, np.uint8)
-    for i in range(number):
-        top, left = i // KERNELS_A_ROW * height + 1, i % KERNELS_A_ROW * width + 1
-        mosaic[top : top + height - 1, left : left + width - 1] = pixels[..., i]
-    return mosaic.repeat(PIXELS, axis=0).repeat(PIXELS, axis=1)
+    pixels = (255 * (kernels - low) / np.maximum(high - low, 1e-12))[..., :KERNELS]
+    missing = -pixels.shape[3] % KERNELS_PER_ROW
+    # A white line above and left of each, and white tiles that fill the last row.
+    tiles = np.pad(pixels, [(1, 0), (1, 0), (0, 0), (0, missing)], constant_values=255)
+    height, width, channels, number = tiles.shape
+    rows = tiles.transpose(3, 0, 1, 2).reshape(-1, KERNELS_PER_ROW, height, width, channels)
+    mosaic = rows.swapaxes(1, 2).reshape(-1, KERNELS_PER_ROW * width, channels)
+    mosaic = np.pad(mosaic, [(0, 1), (0, 1), (0, 0)], constant_values=255).astype(np.uint8)
+    mosaic = mosaic.repeat(PIXELS, axis=0).repeat(PIXELS, axis=1).repeat(3 // channels, axis=2)
+    buffer = io.BytesIO()
+    Image.fromarray(mosaic).save(buffer, "png")
+    return buffer.getvalue()
 
 
-class EvaluationPicturesHook(TallyHook):
-    """Shows the confusion matrix of an evaluation, and the mistakes that were the most certain."""
+class EvaluationImagesHook(StatsHook):
+    """Shows the first figure of an evaluation, such as a confusion matrix, and the mistakes."""
 
-    def __init__(
-        self, folder: str | Path, class_names: Sequence[str], *, due: Callable[[int], bool]
-    ):
-        """
-        Args:
-            folder: of TensorBoard's events.
-            class_names: in the order of the labels.
-            due: whether the evaluation of this step is shown.
-        """
-        super().__init__(class_names)
+    def __init__(self, folder: str | Path, head: Counted, *, due: Callable[[int], bool]):
+        """`folder` has TensorBoard's events; `due` says whether an evaluation is shown."""
+        super().__init__(head)
         self.folder, self.due = folder, due
 
     def begin(self) -> None:
@@ -165,11 +133,9 @@ class EvaluationPicturesHook(TallyHook):
 
     def end(self, session: Any) -> None:
         step = int(session.run(self.global_step))
-        if not self.tally or not self.due(step):
+        if not self.stats or not self.due(step):
             return
-        matrix = png(confusion_matrix(self.tally.confusion, self.class_names))
-        add_picture(self.folder, "confusion_matrix", matrix, step)
-        mistakes = self.tally.mistakes
-        captions = [mistake.caption(self.class_names) for mistake in mistakes]
-        grid = png(picture_grid([mistake.picture for mistake in mistakes], captions))
-        add_picture(self.folder, "mistakes", grid, step)
+        images = [example.image for example in self.stats.worst]
+        grid = image_grid(images, list(map(self.stats.caption, self.stats.worst)))
+        for name, figure in (*itertools.islice(self.stats.figures(), 1), ("mistakes", grid)):
+            add_image(self.folder, name, png(figure), step)

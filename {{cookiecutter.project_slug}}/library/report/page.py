@@ -1,0 +1,166 @@
+"""The report of an evaluation: a page that needs nothing beside it, its figures and a table."""
+
+import base64
+import csv
+import io
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import numpy as np
+import tensorflow as tf
+from PIL import Image
+
+from library.config import word_of
+from library.report import figures
+from library.report.stats import EvaluationStats
+from library.util import replacing
+
+PAGE = "report.html"
+TABLE = "per_class.csv"
+FIGURES = ("confusion_matrix.png", "reliability.png", "predictions.png", "errors.png")
+FILES = (TABLE, *FIGURES, "mistakes.png")
+"""What may be beside the page; which of them depends on the head."""
+RUNS = {"train": "", "validation": "eval"}
+"""Where in model_dir the Estimator writes the events of its runs."""
+SMALL = 64 * 64
+"""Pixels of an image that is enlarged without blur, and stored without loss."""
+GRID_DPI, CSS_DPI, JPEG_QUALITY = 90, 96, 90
+
+Curves = dict[str, dict[str, tuple[list[int], list[float]]]]
+
+
+def read_curves(model_dir: str | Path, *, metrics: Iterable[str] = ("accuracy",)) -> Curves:
+    """The loss, these metrics and the learning rate over the steps, from TensorBoard's events.
+
+    Returns:
+        By name and run (`train`, `validation`): the steps, and the value at each. What was not
+        written is left out; of a step that was written again after a restart, the last one holds.
+    """
+    names = dict.fromkeys(("loss", *metrics, "learning_rate"))
+    found: dict[str, dict[str, dict[int, float]]] = {name: {} for name in names}
+    for run, folder in RUNS.items():
+        for file in sorted(Path(model_dir, folder).glob("events.out.tfevents.*")):
+            for step, name, value in _scalars(file):
+                if name in found:
+                    found[name].setdefault(run, {})[step] = value
+    return {
+        name: {run: (sorted(at), [at[step] for step in sorted(at)]) for run, at in runs.items()}
+        for name, runs in found.items()
+        if runs
+    }
+
+
+def _scalars(file: Path) -> Iterator[tuple[int, str, float]]:
+    """Step, name and value of all that is one number, up to where a kill has cut the file."""
+    try:
+        for event in tf.compat.v1.train.summary_iterator(str(file)):
+            for value in event.summary.value:
+                if value.HasField("simple_value"):
+                    yield event.step, value.tag, value.simple_value
+                elif value.HasField("tensor"):
+                    array = tf.make_ndarray(value.tensor)
+                    if array.size == 1 and array.dtype != object:  # object: texts
+                        yield event.step, value.tag, float(array.item())
+    except tf.errors.DataLossError:
+        return
+
+
+def write_report(
+    folder: str | Path,
+    *,
+    title: str,
+    metrics: Mapping[str, float],
+    stats: EvaluationStats | None,
+    curves: Curves,
+    facts: Mapping[str, str],
+    settings: Mapping[str, Any],
+) -> Path:
+    """Write report.html, and figures and table of `stats` beside it; an earlier one is replaced.
+
+    Args:
+        folder: made where it is missing.
+        title: of the page.
+        metrics: by name, as `Estimator.evaluate` returns them.
+        stats: None: the page shows metrics and curves.
+        curves: of `read_curves`.
+        facts: what was evaluated: split, data, checkpoint.
+        settings: of the training.
+
+    Returns:
+        The page: one file, which needs no network.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    rows, drawn = stats.rows() if stats else [], {}
+    files: dict[str, bytes] = {TABLE: _csv(rows)} if rows else {}
+    if stats:
+        drawn = {name: figures.png(figure) for name, figure in stats.figures()}
+        captions = [stats.caption(example) for example in stats.worst]
+        grid = figures.image_grid([example.image for example in stats.worst], captions)
+        files |= {f"{name}.png": content for name, content in drawn.items()}
+        files["mistakes.png"] = figures.png(grid, dpi=GRID_DPI)
+    for name in set(FILES) - files.keys():
+        (folder / name).unlink(missing_ok=True)
+    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    environment.filters |= {"word": word_of, "data": _data, "width": _width, "share": _share}
+    environment.filters["small"] = _is_small
+    page = environment.from_string(Path(__file__).with_name(PAGE).read_text("utf-8")).render(
+        title=title,
+        metrics={name: _number(name, value) for name, value in metrics.items()},
+        stats=stats,
+        rows=sorted(rows, key=lambda row: (not row["examples"], row["f1"])),
+        drawn=drawn,
+        wide=stats and figures.aspect([each.image for each in stats.worst]) > figures.WIDE,
+        curves={name: figures.png(figures.curve(name, runs)) for name, runs in curves.items()},
+        facts=facts,
+        settings=settings,
+    )
+    # The name of a file may be no Unicode.
+    files[PAGE] = page.encode("utf-8", "replace")
+    for name, content in files.items():
+        with replacing(folder / name) as temporary:
+            temporary.write_bytes(content)
+    return folder / PAGE
+
+
+def _csv(rows: list[dict[str, Any]]) -> bytes:
+    text = io.StringIO(newline="")
+    table = csv.writer(text)
+    table.writerow(rows[0])
+    table.writerows([["" if cell != cell else cell for cell in row.values()] for row in rows])
+    return text.getvalue().encode("utf-8", "surrogateescape")
+
+
+def _number(name: str, value: float) -> str:
+    if not math.isfinite(value):
+        return "not a number" if math.isnan(value) else "infinite"
+    if any(word in name for word in ("accuracy", "f1_", "precision")):
+        return f"{100 * value:.4g}%"
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+
+
+def _share(value: float) -> str:
+    return "–" if math.isnan(value) else f"{value:.1%}"
+
+
+def _width(image: bytes) -> int:
+    """Of one of our figures, as large as it was drawn for, in pixels of a page."""
+    return int.from_bytes(image[16:20], "big") * CSS_DPI // figures.DPI
+
+
+def _is_small(image: np.ndarray) -> bool:
+    return image.shape[0] * image.shape[1] <= SMALL
+
+
+def _data(image: bytes | np.ndarray) -> str:
+    """A file of PNG, or pixels, as the address of an image."""
+    kind = "png"
+    if isinstance(image, np.ndarray):
+        buffer = io.BytesIO()
+        kind = "png" if _is_small(image) else "jpeg"
+        Image.fromarray(image).save(buffer, kind, quality=JPEG_QUALITY)
+        image = buffer.getvalue()
+    return f"data:image/{kind};base64,{base64.b64encode(image).decode()}"
