@@ -37,13 +37,13 @@ from test_tasks import apply
 
 import convert_dataset
 import run as program
+from library import report as reports
 from library.config import options_of
 from library.convert import Found, Layout, Used, folder_per_class, write_checksums
 from library.data import Card, Shard, Target, verify
 from library.distribute import Cluster, Parallel, wait_until_there
 from library.estimator import seam
 from library.profile import profiling
-from library.report import reports
 from library.serve import find_files
 from library.train import (
     BestCheckpointExporter,

@@ -19,7 +19,6 @@ import tensorflow as tf
 from conftest import ROOT, copy_project, run_program, small_model
 from PIL import Image
 
-from library.report import kernel_mosaic
 from library.serve import FILES_A_TASK, TASKS_AHEAD, Inputs, find_files, rows_of, writer_of
 from library.util import UserError
 
@@ -103,7 +102,7 @@ def test_what_is_shown_at_the_end_is_true_and_its_next_command_works(shown, proj
     assert "accuracy over the steps" in report
     with open(folder / "per_class.csv", newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    right, examples = (sum(int(row[name]) for row in rows) for name in ("right", "examples"))
+    right, examples = (sum(int(row[name]) for row in rows) for name in ("correct", "examples"))
     assert right / examples == pytest.approx(metrics["accuracy"])
     for name in ("confusion_matrix", "reliability", "mistakes"):
         assert Image.open(folder / f"{name}.png").width > 100
@@ -201,17 +200,6 @@ def test_the_loss_in_tensorboard_is_that_of_the_step(shown, project):
     for step, loss in live:
         near = [losses.get(int(step) + i, np.inf) for i in (-1, 0, 1)]
         assert min(abs(float(loss) - each) for each in near) < 1e-3
-
-
-def test_kernels_are_tiles_from_their_least_to_their_greatest_weight():
-    kernels = np.random.default_rng(0).normal(size=[3, 5, 1, 18])
-    mosaic = kernel_mosaic(kernels)
-    assert mosaic.shape == ((2 * 4 + 1) * 8, (16 * 6 + 1) * 8, 3)
-    small = mosaic[::8, ::8]
-    tile = small[5:8, 7:12, 0]  # the second of the second row
-    low, high = kernels[..., 17].min(), kernels[..., 17].max()
-    expected = 255 * (kernels[:, :, 0, 17] - low) / (high - low)
-    assert np.abs(tile - expected).max() <= 1
 
 
 def predict(project: Path, *words: object, names: str = ""):

@@ -12,7 +12,7 @@ import tensorflow as tf
 from library.data import num_train_examples
 from library.distribute import Cluster, Parallel
 from library.estimator import EvalSpec, ModeKeys, TrainSpec, train_and_evaluate
-from library.report import EvaluationPicturesHook, PicturesHook, StatsHook, add_table
+from library.report import EvaluationImagesHook, InputImagesHook, StatsHook, add_table
 from library.train import run_record
 from library.train.errors import DivergedError, translate_errors
 from library.train.evaluation_table import EvaluationTable
@@ -140,9 +140,7 @@ class _Training:
     def _train_spec(self, stop: GracefulStopHook) -> TrainSpec:
         run, plan, settings, cluster = self.run, self.plan, self.run.settings, self.run.cluster
         save = CheckpointHook(settings.model_dir, plan.steps_between_evals)
-        images = PicturesHook(
-            settings.model_dir, run.model.class_names, every=self._steps_between_images
-        )
+        images = InputImagesHook(settings.model_dir, run.head, every=self._steps_between_images)
         progress = ProgressHook(
             ("loss", *run.head.metric_names),
             [save, images],
@@ -175,9 +173,9 @@ class _Training:
 
     def _eval_spec(self, stop: GracefulStopHook) -> EvalSpec:
         run, plan, every = self.run, self.plan, self._steps_between_images
-        images = EvaluationPicturesHook(
+        images = EvaluationImagesHook(
             run.settings.model_dir / "eval",
-            run.model.class_names,
+            run.head,
             due=lambda step: step % every == 0 or step >= plan.steps,
         )
         return EvalSpec(
@@ -296,7 +294,7 @@ class _ThresholdsHook(tf.compat.v1.train.SessionRunHook):
         self.run, self.evaluation = run, evaluation
 
     def end(self, session: tf.compat.v1.Session) -> None:
-        thresholds = getattr(self.evaluation.tally, "thresholds", ())
+        thresholds = getattr(self.evaluation.stats, "thresholds", ())
         if thresholds:
             model = self.run.model
             target = dataclasses.replace(model.target, thresholds=tuple(thresholds))
