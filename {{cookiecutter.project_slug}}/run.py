@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 
 from library.config import CommandLine, DataSettings, RunSettings, parse_command_line
-from library.distribute import run_on_this_machine
+from library.distribute import run_local_cluster
 from library.util import redirect_native_logs, run_main
 from project.settings import Hyperparameters, modality
 
@@ -32,7 +32,7 @@ def main() -> None:
         print(line.as_yaml())
         return
     if line.command == "cluster":
-        run_on_this_machine(
+        run_local_cluster(
             [sys.executable, __file__, "train", *line.words()],
             workers=line.settings.workers,
             servers=line.settings.ps,

@@ -117,6 +117,7 @@ def train_alone(model_dir: Path, steps: list[int]) -> np.ndarray:
     return weights_of(model_dir)
 
 
+@pytest.mark.slow
 def test_two_workers_and_an_evaluator(tmp_path):
     steps = run_cluster(
         "worker", "worker", "evaluator", model_dir=tmp_path / "three", evaluates=True
@@ -130,6 +131,7 @@ def test_two_workers_and_an_evaluator(tmp_path):
     assert [folder.name for folder in tmp_path.glob("three/tmp_*")] == ["tmp_worker_1"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(hasattr(tf, "estimator"), reason="TensorFlow 2.15 refuses Estimator.train here")
 def test_estimator_train_with_a_chief(tmp_path):
     steps = run_cluster("chief", "worker", model_dir=tmp_path / "two", evaluates=False)

@@ -66,16 +66,36 @@ def test_without_parameter_servers_all_workers_need_each_other(monkeypatch):
     assert not first.has_servers
 
 
-@pytest.mark.parametrize("content", ["", "{}", {"cluster": {}, "task": 3}])
+@pytest.mark.parametrize("content", ["", "{}", {"cluster": {}, "task": {}}, {"service": 1}])
 def test_without_a_cluster_a_process_is_alone(monkeypatch, content):
     alone = cluster(monkeypatch, content)
     assert (alone.num_workers, alone.is_chief, alone.needed) == (1, True, {})
+    assert RunConfig().is_chief
+
+
+@pytest.mark.parametrize("job", ["chief", "worker"])
+@pytest.mark.parametrize("task", ["trainer", "evaluator"])
+def test_a_cluster_of_one_has_a_chief(monkeypatch, job, task):
+    """The Estimator refuses a worker without a chief, and a task without an index."""
+    content = {"cluster": {job: ["a:1"]}, "task": {"type": job if task == "trainer" else task}}
+    one = cluster(monkeypatch, content)
+    assert (one.num_workers, one.addresses) == (1, {"chief": ["a:1"]})
+    config = RunConfig()
+    assert config.task_type == one.job == ("chief" if task == "trainer" else "evaluator")
+    assert one.is_chief == config.is_chief == (task == "trainer")
 
 
 @pytest.mark.parametrize(
     ("content", "words"),
     [
         ("{", "not JSON"),
+        ("[1]", "not a mapping, such as"),
+        ("5", "not a mapping, such as"),
+        ({"task": {"type": "worker", "index": 0}}, "there is a task, but no cluster"),
+        ({"cluster": {}, "task": 3}, "there is a task, but no cluster"),
+        (tf_config({"worker": ["a:99999"]}), "is not a list of host:port"),
+        (tf_config(CLUSTER, "evaluator", -1), "task index -1 is none of inf of evaluator"),
+        (tf_config(CLUSTER, "worker", "0"), "task index 0 is none of 2 of worker"),
         ({"cluster": ["a:1"]}, "cluster is not a mapping"),
         (tf_config({"works": ["a:1"]}), "job works is not one of .*did you mean worker"),
         (tf_config({"worker": "a:1"}), "job worker: a:1 is not a list of host:port"),
@@ -111,20 +131,23 @@ def test_a_task_that_was_there_is_missed():
         threading.Timer(1.0, server.close).start()
         assert wait_until_gone({"ps 0": address}, patience_secs=0.5) == "ps 0"
     assert wait_until_gone({"ps 0": address}, enough=lambda: True) is None
-    with pytest.raises(RunError, match="ps 0 at localhost:1 has not come in 1 s"):
+    with pytest.raises(RunError, match="ps 0 at localhost:1 has not started in 1 s"):
         wait_until_there({"ps 0": "localhost:1"}, secs=1)
 
 
+@pytest.mark.slow
 def test_a_worker_ends_when_another_does_not_come():
     code = (
-        "import time; from library.train.tasks import end_unless_there\n"
+        "import time; from library.distribute import end_unless_there\n"
         "end_unless_there(dict([('worker 1', 'localhost:1')]), secs=1); time.sleep(60)"
     )
     process = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120
     )
     assert process.returncode == 1
-    assert process.stderr.splitlines()[-1] == ("error: worker 1 at localhost:1 has not come in 1 s")
+    assert process.stderr.splitlines()[-1] == (
+        "error: worker 1 at localhost:1 has not started in 1 s"
+    )
 
 
 def test_an_evaluator_goes_on_where_a_checkpoint_is_gone_by_the_time(tmp_path):
@@ -275,9 +298,10 @@ def test_a_cluster_that_has_come_to_its_time_is_saved(data, tmp_path):
     (line,) = process.stderr.splitlines()
     # By its name: the worker may take a step while the chief saves.
     step = tf.train.latest_checkpoint(tmp_path / "now").rpartition("-")[2]
-    assert line == f"interrupted: saved at step {step}; the same command goes on from there"
+    assert line == f"interrupted: saved at step {step}; run the same command to resume"
 
 
+@pytest.mark.slow
 def test_the_command_cluster_tells_what_failed(data, tmp_path):
     words = ["--train_data", tmp_path / "none", "--model_dir", tmp_path / "now"]
     words += ["--best_model_dir", tmp_path / "best"]
@@ -287,6 +311,7 @@ def test_the_command_cluster_tells_what_failed(data, tmp_path):
     assert not (tmp_path / "best").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("config", "more", "words"),
     [

@@ -249,7 +249,7 @@ def test_the_ten_steps_from_tensorflow_2_15_work(tmp_path, monkeypatch):
     assert "network: old" in printed[4]
     assert shown[5] in printed[5]
     assert "not taken" not in printed[5]
-    assert "left there" not in printed[5]
+    assert "not used" not in printed[5]
     assert "train_epochs: 2.0  # command line" in printed[6]
     assert '"metric": "loss"' in printed[7]
     of_the_old_checkpoint = numbers(shown[8])

@@ -83,7 +83,7 @@ def test_the_progress_line_tells_where_the_time_goes(
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[1] for line in lines] == ["10", "20", "30"]
     rate, step_ms, share = re.search(
-        r"([\d,.]+) examples/s  ([\d.]+) ms a step  (\d+)% waiting", lines[-1]
+        r"([\d,.]+) examples/s  ([\d.]+) ms/step  (\d+)% input wait", lines[-1]
     ).groups()
     assert least <= float(share) / 100 <= most
     iteration = max(input_secs, step_secs)

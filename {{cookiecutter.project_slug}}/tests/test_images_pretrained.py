@@ -291,6 +291,7 @@ def test_a_signature_does_where_the_module_itself_cannot_be_called(tmp_path):
         np.testing.assert_allclose(session.run(outputs), 2 * IMAGES.mean((1, 2)), rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tuning", ["--fine_tuning", "--no-fine_tuning"])
 def test_from_training_to_the_export(plain, data, tmp_path, tuning):
     (tmp_path / "data").symlink_to(data)

@@ -55,6 +55,7 @@ def test_parts_of_a_batch_move_the_averages_of_batch_norm_one_after_the_other():
     assert all((first[name] == second[name]).all() for name in first)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("network", ["cnn", "linear"])
 def test_two_devices_give_the_loss_of_one_for_the_same_batch(network):
     """With dropout, batch norm and clipping."""
@@ -110,6 +111,7 @@ def test_an_overflow_in_float16_changes_nothing_but_the_scale():
         assert session.run(weight) == 0.875 - 0.125 * 60000
 
 
+@pytest.mark.slow
 def test_xla_compiles_and_gives_the_same_numbers(tmp_path):
     plain = losses_of(steps=5, learning_rate=3e-4)
     dump = {"XLA_FLAGS": f"--xla_dump_to={tmp_path}"}

@@ -27,6 +27,7 @@ def values(folder: Path) -> dict:
     return {name: reader.get_tensor(name) for name in names if "Adam" not in name}
 
 
+@pytest.mark.slow
 def test_what_fits_is_taken_and_all_is_listed(data, tmp_path):
     train(data, tmp_path, "first")
     first = tmp_path / "first" / "best"
@@ -75,7 +76,7 @@ def test_what_differs_is_named(tmp_path):
     assert found.lines == [
         f"warm start: 1 variables from {path}",
         "not taken, not in the checkpoint: logits/weights",
-        "left there: logits/kernel",
+        "not used: logits/kernel",
     ]
     with pytest.raises(UserError, match="no variable of .*model.ckpt fits this model"):
         WarmStart.of(path, lambda: tf.compat.v1.get_variable("other", [1]))

@@ -262,7 +262,7 @@ def test_a_run_that_is_stopped_goes_on_to_the_same_end(trained, fresh, number):
     assert "Traceback" not in errors
     step = latest_step(fresh)
     assert 3 <= step < 9
-    assert f"interrupted: saved at step {step}; the same command goes on from there" in errors
+    assert f"interrupted: saved at step {step}; run the same command to resume" in errors
     again = run_program("run.py", *SHORT, cwd=fresh)
     assert f"training from step {step} to {latest_step(trained)} " in again.stdout
     assert {key: best(fresh)[key] for key in ("step", "value")} == {

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 from library.util import lazy
 
 if TYPE_CHECKING:
-    from library.distribute.cluster import COMING_SECS, Cluster, wait_until_gone, wait_until_there
-    from library.distribute.local_cluster import run_on_this_machine
+    from library.distribute.cluster import Cluster, wait_until_gone, wait_until_there
+    from library.distribute.local_cluster import run_local_cluster
     from library.distribute.parallel import Parallel
     from library.distribute.replicas import (
         average_over_replicas,
@@ -14,5 +14,6 @@ if TYPE_CHECKING:
         position_in_batch,
         split_of_batch,
     )
+    from library.distribute.roles import WatchHook, end_unless_there, serve
 
 __getattr__ = lazy(__name__, __file__)

@@ -1,7 +1,7 @@
 """A process among others that train together, as the environment variable TF_CONFIG says.
 
     {"cluster": {"chief": ["a:2222"], "worker": ["b:2222", "c:2222"], "ps": ["d:2222"]},
-     "task": {"type": "worker", "index": 0} }
+     "task": {"type": "worker", "index": 0}}
 
 With parameter servers (ps), these hold the variables, and chief and workers train on them.
 Without, chief and workers all hold them, and average their gradients. An evaluator stands beside.
@@ -10,7 +10,9 @@ https://www.tensorflow.org/api_docs/python/tf/distribute/cluster_resolver/TFConf
 
 import dataclasses
 import json
+import math
 import os
+import re
 import socket
 import time
 from collections.abc import Callable, Mapping
@@ -21,10 +23,10 @@ from library.util import RunError, UserError, did_you_mean
 JOBS = ("chief", "worker", "ps", "evaluator")
 
 PATIENCE_SECS = 10.0
-"""For which a task may be out of reach."""
+"""Seconds that a peer may be unreachable before it counts as lost."""
 
 COMING_SECS = 300.0
-"""In which all tasks have to come."""
+"""Seconds in which all tasks of a cluster have to start."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,32 +39,30 @@ class Cluster:
 
     @classmethod
     def from_environment(cls) -> "Cluster":
-        """What TF_CONFIG says.
+        """The cluster of TF_CONFIG; the Estimator then reads the same one there.
 
         Raises:
-            UserError: it says nothing that could be.
+            UserError: TF_CONFIG makes no sense.
         """
         try:
-            content = json.loads(os.environ.get("TF_CONFIG") or "{}")
+            config = json.loads(os.environ.get("TF_CONFIG") or "{}")
         except ValueError as error:
             raise UserError(f"TF_CONFIG: not JSON: {error}") from error
-        if not isinstance(content, dict) or not content.get("cluster"):
+        if not isinstance(config, dict):
+            raise UserError('TF_CONFIG: not a mapping, such as {"cluster": {...}, "task": {...}}')
+        jobs, task = config.get("cluster"), config.get("task")
+        if not jobs:
+            if task:
+                raise UserError("TF_CONFIG: there is a task, but no cluster")
+            os.environ.pop("TF_CONFIG", None)
             return cls()
-        jobs, task = content["cluster"], content.get("task")
         _check_jobs(jobs)
-        if not isinstance(task, dict):
-            raise UserError(
-                'TF_CONFIG: task is not a mapping, such as {"type": "worker", "index": 0}'
-            )
-        job, index = task.get("type"), task.get("index", 0)
-        if job not in JOBS or (job not in jobs and job != "evaluator"):
-            known = ", ".join(jobs)
-            raise UserError(
-                f"TF_CONFIG: task type {job} is not evaluator or one of the cluster's, {known}"
-                f"{did_you_mean(str(job), JOBS)}"
-            )
-        if job in jobs and (not isinstance(index, int) or not 0 <= index < len(jobs[job])):
-            raise UserError(f"TF_CONFIG: task index {index} is none of {len(jobs[job])} of {job}")
+        job, index = _check_task(task, jobs)
+        if [job for job in jobs if job != "evaluator"] == ["worker"] and len(jobs["worker"]) == 1:
+            jobs["chief"] = jobs.pop("worker")  # the Estimator asks for one
+            job = "chief" if job == "worker" else job
+        config |= {"cluster": jobs, "task": {"type": job, "index": index}}
+        os.environ["TF_CONFIG"] = json.dumps(config)
         return cls({name: jobs[name] for name in jobs if name != "evaluator"}, job, index)
 
     @property
@@ -113,30 +113,43 @@ class Cluster:
         return self.others("ps") if self.has_servers else self.others("chief", "worker")
 
 
+def _check_task(task: Any, jobs: dict[str, list[str]]) -> tuple[str, int]:
+    if not isinstance(task, dict):
+        raise UserError('TF_CONFIG: task is not a mapping, such as {"type": "worker", "index": 0}')
+    job, index = task.get("type"), task.get("index", 0)
+    if job not in (*jobs, "evaluator"):
+        near = did_you_mean(str(job), JOBS)
+        raise UserError(
+            f"TF_CONFIG: task type {job} is not evaluator or one of the cluster's, "
+            f"{', '.join(jobs)}{near}"
+        )
+    count = len(jobs.get(job, ())) or math.inf  # evaluators need not be named
+    if not isinstance(index, int) or not 0 <= index < count:
+        raise UserError(f"TF_CONFIG: task index {index} is none of {count} of {job}")
+    return job, index
+
+
 def _check_jobs(jobs: Any) -> None:
     if not isinstance(jobs, dict):
         raise UserError("TF_CONFIG: cluster is not a mapping of jobs to addresses")
-    for name, addresses in jobs.items():
-        if name not in JOBS:
-            raise UserError(
-                f"TF_CONFIG: job {name} is not one of {', '.join(JOBS)}{did_you_mean(name, JOBS)}"
-            )
-        good = (
-            isinstance(addresses, list)
-            and len(addresses) > 0
-            and all(
-                isinstance(address, str) and address.rpartition(":")[2].isdigit()
-                for address in addresses
-            )
-        )
-        if not good:
-            raise UserError(f"TF_CONFIG: job {name}: {addresses} is not a list of host:port")
-    everyone = [address for addresses in jobs.values() for address in addresses]
-    twice = sorted({address for address in everyone if everyone.count(address) > 1})
-    if twice:
-        raise UserError(f"TF_CONFIG: {twice[0]} is the address of two tasks")
+    seen = set()
+    for job, addresses in jobs.items():
+        if job not in JOBS:
+            near = did_you_mean(job, JOBS)
+            raise UserError(f"TF_CONFIG: job {job} is not one of {', '.join(JOBS)}{near}")
+        if not isinstance(addresses, list) or not addresses or not all(map(_is_address, addresses)):
+            raise UserError(f"TF_CONFIG: job {job}: {addresses} is not a list of host:port")
+        for address in addresses:
+            if address in seen:
+                raise UserError(f"TF_CONFIG: {address} is the address of two tasks")
+            seen.add(address)
     if len(jobs.get("chief", [])) > 1 or (jobs.get("ps") and not jobs.get("chief")):
         raise UserError("TF_CONFIG: a cluster with parameter servers has one chief")
+
+
+def _is_address(text: Any) -> bool:
+    found = re.fullmatch(r"\S+:([0-9]{1,5})", text) if isinstance(text, str) else None
+    return found is not None and int(found[1]) < 2**16
 
 
 def reachable(address: str) -> bool:
@@ -150,20 +163,16 @@ def reachable(address: str) -> bool:
 
 
 def wait_until_there(tasks: Mapping[str, str], secs: float = COMING_SECS) -> None:
-    """Wait for tasks to listen.
-
-    Args:
-        tasks: addresses by name.
-        secs: for how long.
+    """Wait for tasks, addresses by name, to listen.
 
     Raises:
-        RunError: one of them has not come.
+        RunError: one of them has not started in time.
     """
     deadline = time.monotonic() + secs
     for name, address in tasks.items():
         while not reachable(address):
             if time.monotonic() > deadline:
-                raise RunError(f"{name} at {address} has not come in {secs:.0f} s")
+                raise RunError(f"{name} at {address} has not started in {secs:.0f} s")
             time.sleep(0.5)
 
 
@@ -172,12 +181,7 @@ def wait_until_gone(
     patience_secs: float = PATIENCE_SECS,
     enough: Callable[[], bool] = lambda: False,
 ) -> str | None:
-    """Wait until one of these tasks, which was there, is out of reach.
-
-    Args:
-        tasks: addresses by name.
-        patience_secs: how long a task may be out of reach.
-        enough: whether to stop waiting.
+    """Wait until one of these tasks, which was there, is unreachable for so long.
 
     Returns:
         Its name; None when it was enough.

@@ -20,7 +20,7 @@ class Parallel:
 
     @classmethod
     def of(cls, cluster: Cluster, devices: int | str, *, sync_replicas: bool) -> "Parallel":
-        """What this process has to do.
+        """The part of this process.
 
         Args:
             cluster: that it is in.
@@ -33,10 +33,14 @@ class Parallel:
         """
         if sync_replicas and not cluster.has_servers:
             raise UserError("sync_replicas: TF_CONFIG has no parameter servers (ps)")
-        names = _devices(1 if cluster.is_evaluator else devices)
-        on_cpus = cluster.all_reduce and names[0] == "/cpu:0"
-        if len(names) > 1 and (cluster.has_servers or on_cpus):
+        gpus = len(tf.config.list_physical_devices("GPU"))
+        count = max(gpus, 1) if devices == "all" else int(devices)
+        count = 1 if cluster.is_evaluator else count
+        if gpus and count > gpus:
+            raise UserError(f"devices: {count} is more than the {gpus} GPUs of this machine")
+        if count > 1 and (cluster.has_servers or (cluster.all_reduce and not gpus)):
             raise UserError("devices: on a CPU, or with parameter servers, each worker trains on 1")
+        names = [f"/{'gpu' if gpus else 'cpu'}:{number}" for number in range(count)]
         return cls(cluster, names, sync_replicas or cluster.all_reduce)
 
     def strategy(self) -> tf.distribute.Strategy | None:
@@ -50,12 +54,22 @@ class Parallel:
             # It stands alone, and RunConfig would ask for a chief in its cluster.
             os.environ.pop("TF_CONFIG")
         elif self.cluster.all_reduce:
-            seen = _gpus()[: len(self.devices)]
-            tf.config.set_visible_devices(seen, "GPU")  # it takes all that it sees
+            gpus = tf.config.list_physical_devices("GPU")[: len(self.devices)]
+            tf.config.set_visible_devices(gpus, "GPU")  # the strategy takes all that it sees
             return tf.distribute.MultiWorkerMirroredStrategy()
         elif len(self.devices) > 1:
-            return _mirrored(self.devices)
+            return self._mirrored()
         return None
+
+    def _mirrored(self) -> tf.distribute.MirroredStrategy:
+        # TensorFlow's own choice of a reduction is not for the graph of an Estimator.
+        reduction = tf.distribute.NcclAllReduce()
+        if self.devices[0].startswith("/cpu"):
+            (cpu,) = tf.config.list_physical_devices("CPU")
+            parts = [tf.config.LogicalDeviceConfiguration() for _ in self.devices]
+            tf.config.set_logical_device_configuration(cpu, parts)
+            reduction = tf.distribute.ReductionToOneDevice()
+        return tf.distribute.MirroredStrategy(self.devices, cross_device_ops=reduction)
 
     @property
     def num_sharing(self) -> int:
@@ -64,7 +78,7 @@ class Parallel:
 
     @property
     def batch_parts(self) -> int:
-        """Into which a batch is cut."""
+        """The number of parts that a batch is divided into."""
         return len(self.devices) * self.num_sharing
 
     @property
@@ -75,27 +89,3 @@ class Parallel:
         # Without the number of CPUs, a session with a strategy for several would hang for ever.
         cpus = len(self.devices) if self.devices[0].startswith("/cpu") else 1
         return tf.compat.v1.ConfigProto(device_count={"CPU": cpus}, allow_soft_placement=True)
-
-
-def _gpus() -> list[tf.config.PhysicalDevice]:
-    return tf.config.list_physical_devices("GPU")
-
-
-def _devices(devices: int | str) -> list[str]:
-    gpus = len(_gpus())
-    count = max(gpus, 1) if devices == "all" else int(devices)
-    if gpus and count > gpus:
-        raise UserError(f"devices: {count} is more than the {gpus} GPUs of this machine")
-    return [f"/{'gpu' if gpus else 'cpu'}:{number}" for number in range(count)]
-
-
-def _mirrored(names: list[str]) -> tf.distribute.MirroredStrategy:
-    if names[0].startswith("/gpu"):
-        reduction = tf.distribute.NcclAllReduce()
-    else:
-        (cpu,) = tf.config.list_physical_devices("CPU")
-        parts = [tf.config.LogicalDeviceConfiguration() for _ in names]
-        tf.config.set_logical_device_configuration(cpu, parts)
-        reduction = tf.distribute.ReductionToOneDevice()
-    # TensorFlow's own choice of a reduction is not for the graph of an Estimator.
-    return tf.distribute.MirroredStrategy(names, cross_device_ops=reduction)

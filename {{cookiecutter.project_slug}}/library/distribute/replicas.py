@@ -1,8 +1,8 @@
-"""The part of a batch that a network sees at once: a replica's share, or a part of it in turn.
+"""The part of a batch that a network sees at once: a replica's share, or one split of it.
 
 A replica is a copy of the network on a device of its own, under a distribution strategy of
-TensorFlow; without one there is one. What a layer does with the rows of a batch is the same,
-however the batch is divided.
+TensorFlow; without one there is one. What a layer does with the examples of a batch does not depend
+on how the batch is divided.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ def num_replicas() -> int:
 
 
 def average_over_replicas(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """The mean of each tensor over all replicas; with a gradient. Called by every replica.
+    """The mean of each tensor over all replicas, with a gradient. Called by every replica.
 
     `ReplicaContext.all_reduce` would do, but its gradient is not for the graphs of an Estimator.
     """
@@ -57,7 +57,7 @@ def split_of_batch(split: int, num_splits: int) -> Iterator[None]:
 
 
 def position_in_batch() -> tuple[tf.Tensor | int, int]:
-    """The number of the present part of the batch, and that of all parts on all replicas."""
+    """The number of the present split in the batch, and that of all splits on all replicas."""
     split, num_splits = _split.get()
     if num_replicas() == 1:
         return split, num_splits

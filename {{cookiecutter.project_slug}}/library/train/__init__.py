@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from library.train.errors import DivergedError, translate_errors
     from library.train.evaluation import run_evaluation
     from library.train.evaluation_table import EvaluationTable
+    from library.train.evaluator import evaluate_checkpoint, evaluate_checkpoints
     from library.train.exporter import (
         BestCheckpointExporter,
         find_checkpoint,
@@ -19,20 +20,13 @@ if TYPE_CHECKING:
         CheckpointHook,
         EarlyStopHook,
         GracefulStopHook,
-        ProgressHook,
         XlaHook,
     )
     from library.train.model_card import MODEL_FILE, ModelCard
     from library.train.plan import Plan
+    from library.train.progress import ProgressHook
     from library.train.run import Run
     from library.train.spec import model_spec
-    from library.train.tasks import (
-        WatchHook,
-        end_unless_there,
-        evaluate_checkpoint,
-        evaluate_checkpoints,
-        serve,
-    )
     from library.train.training import start_training
     from library.train.warm_start import WarmStart
 

@@ -1,4 +1,4 @@
-"""Training that stops at the first loss or gradient that is not a number, before it does harm."""
+"""Stop training at the first loss or gradient that is not finite, before it does harm."""
 
 import math
 import re
@@ -18,16 +18,10 @@ def assert_finite(
     *,
     overflow_allowed: tf.Tensor | bool = False,
 ) -> tf.Operation:
-    """An op that fails when the loss or a gradient is infinite or not a number.
+    """An op that fails when the loss or the gradient of a variable is not finite.
 
-    Let the update of the variables depend on it: the session then fails before them, and so before
-    a checkpoint could be written.
-
-    Args:
-        loss: scalar.
-        gradients: of the loss.
-        variables: to which the gradients belong.
-        overflow_allowed: whether the gradients may be infinite, since a loss scale mends it.
+    Let the update of the variables depend on it: then the session fails before the update, and no
+    checkpoint is written. With `overflow_allowed`, gradients may overflow: a loss scale mends it.
     """
     norms = tf.stack([tf.norm(gradient) for gradient in gradients])
     finite = tf.math.is_finite(loss)
@@ -42,7 +36,7 @@ def read_divergence(error: tf.errors.InvalidArgumentError) -> dict[str, Any] | N
 
     Returns:
         `step` (int, the last good one), `loss` (float), `gradient_norms` (floats by variable);
-        a text stands for what is infinite or not a number, which JSON does not know.
+        numbers that are not finite are strings, since JSON has none.
     """
     found = VALUES.search(error.message)
     if not found:

@@ -12,9 +12,10 @@ from typing import Any
 import tensorflow as tf
 
 from library.estimator import Exporter
-from library.util import UserError, replacing
+from library.util import UserError, replacing, write_json, write_text
 
 BEST_FILE, PATIENCE_FILE = "best.json", "patience.json"
+FORMAT_VERSION = 1
 
 
 class BestCheckpointExporter(Exporter):
@@ -25,13 +26,13 @@ class BestCheckpointExporter(Exporter):
     The folder then holds the files of the `keep` best checkpoints, `checkpoint` as TensorFlow
     writes it, and best.json:
 
-        {"metric": "accuracy", "mode": "max", "value": 0.97, "step": 1200, "time": "...",
-         "kept": [{"value": 0.97, "step": 1200, "time": "..."}]}
+        {"format_version": 1, "metric": "accuracy", "mode": "max", "value": 0.97, "step": 1200,
+         "time": "...", "kept": [{"value": 0.97, "step": 1200, "time": "..."}]}
 
     best.json is the truth: it survives a restart, and it is replaced after the files that it names
-    are whole and before any other is deleted, so that a kill at any moment leaves a whole best.
-    A value that is not a number never becomes the best. patience.json says which checkpoint was
-    evaluated last, and how many evaluations in a row have not improved:
+    are complete and before any other is deleted, so that a kill at any moment leaves a complete
+    best model. A value that is not a number never becomes the best. patience.json says which
+    checkpoint was evaluated last, and how many evaluations in a row have not improved:
 
         {"evaluated_step": 1800, "evaluations_without_improvement": 2}
     """
@@ -51,20 +52,19 @@ class BestCheckpointExporter(Exporter):
             metric: the key of the evaluation's result.
             mode: "min" or "max".
             keep: how many of the best checkpoints are kept.
-            assets: files to lay beside the checkpoint, such as the names of the classes.
+            assets: files to copy along, such as the card of the model.
 
         Raises:
             ValueError: an unknown mode, or keep below 1.
         """
         if mode not in ("min", "max") or keep < 1:
             raise ValueError(f"mode must be min or max and keep at least 1 (got {mode}, {keep})")
-        self.best_model_dir = Path(best_model_dir)
+        self.best_model_dir, self.assets = Path(best_model_dir), assets
         self.metric, self.mode, self.keep = metric, mode, keep
-        self.assets = [Path(asset) for asset in assets]
         self.read_patience()
 
     def read_patience(self) -> None:
-        """Bring `evaluated_step` and `evaluations_without_improvement` up to what is on disk."""
+        """Update `evaluated_step` and `evaluations_without_improvement` from patience.json."""
         patience = _read(self.best_model_dir / PATIENCE_FILE) or {}
         self.evaluated_step: int | None = patience.get("evaluated_step")
         self.evaluations_without_improvement = patience.get("evaluations_without_improvement", 0)
@@ -108,32 +108,29 @@ class BestCheckpointExporter(Exporter):
         self.evaluated_step = new["step"]
         failures = self.evaluations_without_improvement
         self.evaluations_without_improvement = 0 if improved else failures + 1
-        with replacing(self.best_model_dir / PATIENCE_FILE) as temporary:
-            names = ("evaluated_step", "evaluations_without_improvement")
-            text = json.dumps({name: getattr(self, name) for name in names})
-            temporary.write_text(text + "\n", encoding="utf-8")
+        names = ("evaluated_step", "evaluations_without_improvement")
+        patience = {name: getattr(self, name) for name in names}
+        write_json(self.best_model_dir / PATIENCE_FILE, patience)
         return copy
 
     def _keep(self, checkpoint_path: str, ranked: list[dict[str, Any]]) -> str:
         """Copy a checkpoint, and delete those that are no longer among the best."""
-        # In this order, so that a kill at any moment leaves a best.json with whole files.
-        copy = str(self.best_model_dir / Path(checkpoint_path).name)
+        # In this order, so that a kill at any moment leaves a best.json whose files are complete.
+        folder = self.best_model_dir
         for source in [*tf.io.gfile.glob(f"{checkpoint_path}.*"), *self.assets]:
-            with replacing(self.best_model_dir / Path(source).name) as temporary:
+            with replacing(folder / Path(source).name) as temporary:
                 shutil.copyfile(source, temporary)
         record = {"metric": self.metric, "mode": self.mode, **ranked[0], "kept": ranked}
-        with replacing(self.best_model_dir / BEST_FILE) as temporary:
-            temporary.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-        paths = [_checkpoint_of(self.best_model_dir, one["step"]) for one in ranked]
+        write_json(folder / BEST_FILE, {"format_version": FORMAT_VERSION, **record})
+        paths = [_checkpoint_of(folder, one["step"]) for one in ranked]
         state = tf.compat.v1.train.generate_checkpoint_state_proto(
-            str(self.best_model_dir), paths[0], all_model_checkpoint_paths=paths[::-1]
+            str(folder), paths[0], all_model_checkpoint_paths=paths[::-1]
         )
-        with replacing(self.best_model_dir / "checkpoint") as temporary:
-            temporary.write_text(str(state), encoding="utf-8")
-        for file in self.best_model_dir.glob("model.ckpt-*"):
+        write_text(folder / "checkpoint", str(state))
+        for file in folder.glob("model.ckpt-*"):
             if str(file.with_suffix("")) not in paths:
                 file.unlink()
-        return copy
+        return str(folder / Path(checkpoint_path).name)
 
     def _rank(self, one: dict[str, Any]) -> tuple[float, int]:
         """The best first; of equal ones, the earlier."""
@@ -146,20 +143,31 @@ class BestCheckpointExporter(Exporter):
         if (record["metric"], record["mode"]) != (self.metric, self.mode):
             raise UserError(
                 f"{self.best_model_dir / BEST_FILE} keeps the {record['mode']} of "
-                f"{record['metric']}, not the {self.mode} of {self.metric}: take another folder"
+                f"{record['metric']}, not the {self.mode} of {self.metric}: use another folder"
             )
         return record["kept"]
 
 
 def read_best(best_model_dir: str | Path) -> dict[str, Any] | None:
     """The content of best.json, or None where no best model is yet."""
-    return _read(Path(best_model_dir) / BEST_FILE)
+    file = Path(best_model_dir) / BEST_FILE
+    record = _read(file)
+    if record is None:
+        return None
+    try:
+        if record.get("format_version", FORMAT_VERSION) != FORMAT_VERSION:
+            raise ValueError(f"format_version {record['format_version']} is not known")
+        for one in (record, *record["kept"]):
+            one["step"], one["value"] = int(one["step"]), float(one["value"])
+        return {**record, "metric": str(record["metric"]), "mode": str(record["mode"])}
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
+        raise UserError(f"{file}: not a file that was written here: {error}") from error
 
 
 def _read(file: Path) -> dict[str, Any] | None:
     try:
-        return json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
-    except ValueError as error:
+        return dict(json.loads(file.read_text(encoding="utf-8"))) if file.exists() else None
+    except (ValueError, TypeError) as error:
         raise UserError(f"{file}: not a file that was written here: {error}") from error
 
 
@@ -179,8 +187,7 @@ def find_checkpoint(
 
     Args:
         model: `latest`, `best`, or the path of a checkpoint or of a folder with checkpoints.
-        model_dir: where `latest` is looked for.
-        best_model_dir: where `best` is looked for.
+        model_dir, best_model_dir: where `latest` and `best` are looked for.
         option: the one that says so, for the error.
 
     Raises:
@@ -196,11 +203,10 @@ def find_checkpoint(
         return _checkpoint_of(best_model_dir, record["step"])
     folder = str(model_dir) if model == "latest" else model
     checkpoint = tf.train.latest_checkpoint(folder) if os.path.isdir(folder) else folder
-    if not checkpoint or not os.path.exists(f"{checkpoint}.index"):
-        if model == "latest":
-            raise UserError(f"{option}: there is no checkpoint in {folder} yet: train first")
-        raise UserError(
-            f"{option}: there is no checkpoint {model} (allowed: latest, best, or the path of a "
-            "checkpoint)"
-        )
-    return checkpoint
+    if checkpoint and os.path.exists(f"{checkpoint}.index"):
+        return checkpoint
+    if model == "latest":
+        raise UserError(f"{option}: there is no checkpoint in {folder} yet: train first")
+    raise UserError(
+        f"{option}: there is no checkpoint {model} (allowed: latest, best, or the path of one)"
+    )

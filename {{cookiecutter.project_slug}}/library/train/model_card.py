@@ -86,7 +86,8 @@ class ModelCard:
         Raises:
             UserError: the command line gives another value.
         """
-        options, changes, lines = options_of(type(hyperparameters)), {}, []
+        kind: type = type(hyperparameters)
+        options, changes, lines = options_of(kind), {}, []
         for name, found in self.hyperparameters.items():
             mine = plain(getattr(hyperparameters, name, None))
             if name not in options or _last_part(mine) == _last_part(found):

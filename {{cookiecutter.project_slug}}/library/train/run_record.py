@@ -1,13 +1,13 @@
-"""What a run used: settings, command, commit, versions, devices and data, kept in run.yaml."""
+"""run.yaml: what each start of a run used, a YAML document for each."""
 
 import contextlib
+import dataclasses
 import datetime
 import hashlib
 import importlib.metadata
 import platform
 import subprocess
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,93 +15,85 @@ import tensorflow as tf
 import yaml
 
 from library.config import plain
-from library.util import UserError, replacing
+from library.util import UserError, write_text
 
 FILE = "run.yaml"
+FORMAT_VERSION = 1
 PACKAGES = ("tensorflow", "tf-keras", "tensorflow-estimator", "numpy", "Pillow")
+CHANGING = ("settings", "hyperparameters", "versions", "data")
+"""Parts of a record that `append` compares with the last one."""
 
 
-def describe(
-    *,
-    start: dict[str, int],
-    settings: dict[str, Any],
-    hyperparameters: dict[str, Any],
-    cards: dict[str, str],
-    devices: Iterable[str],
-    root: Path,
-) -> dict[str, Any]:
-    """What is worth knowing of a start, as plain values.
+def describe(settings: Any, hyperparameters: Any, *, step: int, examples: int) -> dict[str, Any]:
+    """The record of a start that has so many steps and examples behind it.
 
-    Args:
-        start: the step and the number of examples that the run has behind it.
-        settings: resolved.
-        hyperparameters: resolved.
-        cards: the cards of the data sets, by option; their checksums stand for the data.
-        devices: the names of the devices that TensorFlow sees.
-        root: the project's folder, for its git commit.
+    The checksums of the datasets' cards stand for the data.
     """
+    versions = {"python": platform.python_version()}
+    for name in PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[name] = importlib.metadata.version(name)
+    data = {}
+    for name in ("train_data", "validation_data"):
+        card = tf.io.gfile.GFile(f"{getattr(settings, name)}.json", "rb").read()
+        data[name] = hashlib.sha256(card).hexdigest()
     return {
+        "format_version": FORMAT_VERSION,
         "time": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "command": sys.argv,
-        "start": start,
-        "git": _git(root),
-        "versions": {"python": platform.python_version(), **_versions()},
-        "devices": list(devices),
-        "data": {
-            name: hashlib.sha256(tf.io.gfile.GFile(card, "rb").read()).hexdigest()
-            for name, card in cards.items()
-        },
-        "settings": {name: plain(value) for name, value in settings.items()},
-        "hyperparameters": {name: plain(value) for name, value in hyperparameters.items()},
+        "start": {"step": step, "examples": examples},
+        "git": _git(Path(__file__).parent),
+        "versions": versions,
+        "devices": [device.name for device in tf.config.list_physical_devices()],
+        "data": data,
+        "settings": {k: plain(v) for k, v in dataclasses.asdict(settings).items()},
+        "hyperparameters": {k: plain(v) for k, v in dataclasses.asdict(hyperparameters).items()},
     }
 
 
 def append(folder: Path, record: dict[str, Any]) -> list[str]:
-    """Append a record to run.yaml, a YAML document for each start.
-
-    Returns:
-        A line for each option, version and data set that is another than at the last start.
-    """
+    """Append a record; return a line for all that has changed since the last start."""
     last = load(folder)[-1:]
     path = folder / FILE
     before = path.read_text(encoding="utf-8") if path.exists() else ""
     folder.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as temporary:
-        document = yaml.safe_dump(record, sort_keys=False, allow_unicode=True)
-        temporary.write_text(f"{before}---\n{document}", encoding="utf-8")
+    write_text(path, f"{before}---\n{yaml.safe_dump(record, sort_keys=False, allow_unicode=True)}")
     return [
-        f"{name}: {old[part].get(name)} -> {value}"
+        f"{name}: {old[part][name]} -> {value}"
         for old in last
-        for part in ("settings", "hyperparameters", "versions", "data")
+        for part in CHANGING
         for name, value in record[part].items()
-        if old[part].get(name) != value
+        if name in old[part] and old[part][name] != value
     ]
-
-
-def last_options(folder: Path) -> dict[str, Any]:
-    """The settings and hyperparameters of the last start; none where there was none."""
-    options: dict[str, Any] = {}
-    for record in load(folder)[-1:]:
-        options = {**record["settings"], **record["hyperparameters"]}
-    return options
 
 
 def load(folder: Path) -> list[dict[str, Any]]:
     """The records of all starts, the first one first.
 
     Raises:
-        UserError: run.yaml is not one that was written here.
+        UserError: run.yaml is not one that this version can read.
     """
     path = folder / FILE
     try:
         records = list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
-        if not all(record["start"] and record["settings"] for record in records):
-            raise ValueError("a part is missing")
+        for record in records:
+            if record.get("format_version", 1) != FORMAT_VERSION:
+                raise ValueError(f"format_version {record['format_version']} is not known")
+            sizes = (*record["start"].values(), record["settings"]["train_batch_size"])
+            if len(sizes) != 3 or not all(isinstance(size, int) for size in sizes):
+                raise ValueError("a part is missing")
+            record["hyperparameters"].keys()
         return records
     except FileNotFoundError:
         return []
-    except (yaml.YAMLError, ValueError, KeyError, TypeError) as error:
+    except (yaml.YAMLError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{path}: not a file that was written here: {error}") from error
+
+
+def last_options(folder: Path) -> dict[str, Any]:
+    """The settings and hyperparameters of the last start; none where there was none."""
+    records = load(folder)
+    return {**records[-1]["settings"], **records[-1]["hyperparameters"]} if records else {}
 
 
 def examples_before(folder: Path, step: int, batch_size: int) -> int:
@@ -116,22 +108,12 @@ def examples_before(folder: Path, step: int, batch_size: int) -> int:
     return step * batch_size
 
 
-def _versions() -> dict[str, str]:
-    """Of those of PACKAGES that are installed by these names."""
-    versions = {}
-    for name in PACKAGES:
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            versions[name] = importlib.metadata.version(name)
-    return versions
-
-
-def _git(root: Path) -> dict[str, Any] | None:
+def _git(folder: Path) -> dict[str, Any] | None:
     """The commit, and whether the tree differs from it; None where there is no repository."""
 
     def git(*words: str) -> str:
-        return subprocess.run(
-            ["git", "-C", str(root), *words], capture_output=True, text=True, check=True
-        ).stdout.strip()
+        command = ["git", "-C", str(folder), *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
     try:
         return {"commit": git("rev-parse", "HEAD"), "dirty": bool(git("status", "--porcelain"))}

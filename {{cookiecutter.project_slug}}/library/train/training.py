@@ -4,18 +4,18 @@ import contextlib
 import dataclasses
 import math
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
 from library.data import num_train_examples
-from library.distribute import Cluster, Parallel
+from library.distribute import Cluster, Parallel, WatchHook, end_unless_there, serve
 from library.estimator import EvalSpec, ModeKeys, TrainSpec, train_and_evaluate
 from library.report import EvaluationImagesHook, InputImagesHook, StatsHook, add_table
 from library.train import run_record
 from library.train.errors import DivergedError, translate_errors
 from library.train.evaluation_table import EvaluationTable
+from library.train.evaluator import evaluate_checkpoint, evaluate_checkpoints
 from library.train.exporter import (
     BestCheckpointExporter,
     find_checkpoint,
@@ -26,19 +26,12 @@ from library.train.hooks import (
     CheckpointHook,
     EarlyStopHook,
     GracefulStopHook,
-    ProgressHook,
     XlaHook,
 )
 from library.train.model_card import MODEL_FILE
 from library.train.overfit import overfit
 from library.train.plan import Plan, check_batch, description
-from library.train.tasks import (
-    WatchHook,
-    end_unless_there,
-    evaluate_checkpoint,
-    evaluate_checkpoints,
-    serve,
-)
+from library.train.progress import ProgressHook
 from library.train.warm_start import WarmStart
 from library.util import RunError, StatusLine, remove_leftovers, write_json
 
@@ -124,7 +117,7 @@ class _Training:
         estimator = run.estimator(strategy=self.strategy, warm_start=warm_start)
         stop = GracefulStopHook(
             run.settings.model_dir,
-            max_time=run.settings.max_minutes,
+            max_minutes=run.settings.max_minutes,
             saves=run.cluster.is_chief,
         )
         train_spec, eval_spec = self._train_spec(stop), self._eval_spec(stop)
@@ -154,8 +147,7 @@ class _Training:
         )
         watch = WatchHook(
             cluster.needed,
-            f"start all tasks again, and they go on from the last checkpoint, in "
-            f"{settings.model_dir}",
+            f"start all tasks again to resume from the last checkpoint in {settings.model_dir}",
             finished=lambda: self._last_step() >= plan.steps,
         )
         return TrainSpec(
@@ -218,17 +210,11 @@ class _Training:
 
     def _record_start(self) -> list[str]:
         """Append to run.yaml; return what has changed since the last start."""
-        settings = self.run.settings
-        fields = ("train_data", "validation_data")
+        run, plan = self.run, self.plan
         record = run_record.describe(
-            start={"step": self.plan.step, "examples": self.plan.examples},
-            settings=dataclasses.asdict(settings),
-            hyperparameters=dataclasses.asdict(self.run.hyperparameters),
-            cards={name: f"{getattr(settings, name)}.json" for name in fields},
-            devices=[device.name for device in tf.config.list_physical_devices()],
-            root=Path(__file__).parents[2],
+            run.settings, run.hyperparameters, step=plan.step, examples=plan.examples
         )
-        return run_record.append(settings.model_dir, record)
+        return run_record.append(run.settings.model_dir, record)
 
     def _warm_start(self) -> WarmStart | None:
         """What a new run takes of another one; printed, too."""

@@ -1,7 +1,6 @@
-"""A new run that begins with the variables of another one."""
+"""A new run that starts from the variables of another one."""
 
 import dataclasses
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -10,19 +9,19 @@ from typing import Any
 import tensorflow as tf
 
 from library.estimator import WarmStartSettings
-from library.util import UserError, replacing
+from library.util import UserError, write_json
 
 FILE = "warm_start.json"
 
 SHOWN = 6
 """Names in a line."""
 
-OF_OPTIMIZERS = re.compile(r"(^|/)(Adam(_1)?|beta[12]_power|global_step)$")
+OF_OPTIMIZERS = re.compile(r"(^|/)(Adam(_1)?|Momentum|beta[12]_power|global_step)$")
 
 
 @dataclasses.dataclass(frozen=True)
 class WarmStart:
-    """What a model takes of a checkpoint, and what it does not."""
+    """What a model takes from a checkpoint, and what it does not."""
 
     checkpoint: str
     taken: list[str]
@@ -45,12 +44,13 @@ class WarmStart:
             wanted = {v.op.name: v.shape.as_list() for v in tf.compat.v1.global_variables()}
         wanted.pop(tf.compat.v1.GraphKeys.GLOBAL_STEP, None)
         found = dict(tf.train.list_variables(checkpoint))
-        not_taken = {}
-        for name, shape in wanted.items():
-            if name not in found:
-                not_taken[name] = "not in the checkpoint"
-            elif found[name] != shape:
-                not_taken[name] = f"of shape {found[name]} there, {shape} here"
+        not_taken = {
+            name: f"of shape {found[name]} there, {shape} here"
+            if name in found
+            else "not in the checkpoint"
+            for name, shape in wanted.items()
+            if found.get(name) != shape
+        }
         taken = [name for name in wanted if name not in not_taken]
         if not taken:
             raise UserError(f"warm_start_from: no variable of {checkpoint} fits this model")
@@ -65,20 +65,18 @@ class WarmStart:
 
     @property
     def lines(self) -> list[str]:
-        """What there is to say; the file has all names."""
+        """A summary; the file has all names."""
         reasons: dict[str, list[str]] = {}
         for name, reason in self.not_taken.items():
             reasons.setdefault(reason, []).append(name)
         return [
             f"warm start: {len(self.taken)} variables from {self.checkpoint}",
             *(f"not taken, {reason}: {_some(names)}" for reason, names in reasons.items()),
-            *[f"left there: {_some(self.left)}"] * bool(self.left),
+            *[f"not used: {_some(self.left)}"] * bool(self.left),
         ]
 
     def save(self, folder: str | Path) -> None:
-        with replacing(Path(folder) / FILE) as temporary:
-            text = json.dumps(dataclasses.asdict(self), indent=2)
-            temporary.write_text(text + "\n", encoding="utf-8")
+        write_json(Path(folder) / FILE, dataclasses.asdict(self))
 
 
 def _some(names: list[str]) -> str:
