@@ -246,7 +246,7 @@ def test_locations_are_paths_or_urls(tmp_path, monkeypatch, text, location):
 
 
 def test_a_url_where_a_folder_is_wanted_is_refused(tmp_path):
-    with pytest.raises(UserError, match="here: gs://bucket/x is not a path on this machine"):
+    with pytest.raises(UserError, match="here: gs://bucket/x is not a local path"):
         resolve("--here", "gs://bucket/x", cls=Places, root=tmp_path)
 
 
@@ -303,7 +303,7 @@ def test_what_a_set_says_can_be_undone(file):
         (["--rate=-1"], f"command line: rate: -1 is not a number {RATE}"),
         (["--count", "9" * 99], f"command line: count: {'9' * 99} is not a whole number above 0"),
         (["--rate"], "argument --rate: expected one argument"),
-        (["--place", "$UNSET/x"], "command line: place: $UNSET/x is not best or a path"),
+        (["--place", "$UNSET/x"], "command line: place: $UNSET/x: this variable is not set"),
         (["--sizes", "1", "x"], "command line: sizes: [1, x] is not a list, each a whole"),
         (["--note", "a\nb"], "command line: note: a b is not a line of text or null"),
     ],

@@ -13,10 +13,8 @@ from typing import Any
 import pytest
 from conftest import ROOT, convert, copy_project, run_program
 
-from library.config import load, options_of
+from library.config import options_of
 from library.profile import profiling
-from library.settings_page import page_of
-from library.util import UserError
 from project.settings import Hyperparameters, Settings
 
 DOCS = ROOT / "docs"
@@ -109,56 +107,6 @@ def test_every_flag_that_a_page_names_exists():
             known |= {"data_dir", "batch_size", "max_steps", "augment"}
         flags = {flag.removeprefix("no-") for flag in re.findall(r"(?<![\w-])--(\w[\w-]*)", text)}
         assert flags <= known, name
-
-
-# ---- settings ----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "folder", [ROOT, *[OVERLAY] * OVERLAY.exists()], ids=lambda path: path.name
-)
-def test_the_page_of_settings_is_that_of_the_settings(folder):
-    written = (folder / "docs" / "settings.md").read_text(encoding="utf-8")
-    where = "" if folder == ROOT else "audio/"
-    assert page_of(folder / "project" / "settings.py") == written, (
-        f"docs/settings.md is behind: python -m library.settings_page {where}project/settings.py "
-        f"> {where}docs/settings.md"
-    )
-
-
-def test_its_own_command_writes_the_page(tmp_path):
-    (command,) = re.findall(r"^`(python -m .*?)`", page("settings"), re.MULTILINE)
-    copy_project(tmp_path)
-    (tmp_path / "docs").mkdir()
-    shell(command, tmp_path)
-    assert (tmp_path / "docs" / "settings.md").read_text(encoding="utf-8") == page("settings")
-
-
-def test_the_page_has_each_option_once_and_says_which_shape_a_model():
-    for cls in (Settings, Hyperparameters):
-        for name, option in options_of(cls).items():
-            (row,) = re.findall(rf"^\| `{name}` \|.*$", page("settings"), re.MULTILINE)
-            assert ("shapes the model" in row) == option.rule["defines_architecture"]
-            assert option.rule["help"] in row
-
-
-def test_what_the_page_says_of_sets_is_so(tmp_path):
-    (sets,) = [content for kind, content in blocks(page("settings")) if kind == "yaml"]
-    (tmp_path / "project.yaml").write_text(sets, encoding="utf-8")
-    assert load(tmp_path / "project.yaml", "large")["train_epochs"] == 30
-    night = load(tmp_path / "project.yaml", "night")
-    assert (night["train_batch_size"], night["train_epochs"]) == (256, 300)
-    (command,) = [content for kind, content in blocks(page("settings")) if kind == "sh"]
-    assert "train_epochs: 5.0  # command line\n" in shell(command, ROOT)
-
-
-@pytest.mark.parametrize("content", [None, "x = 1\n"])
-def test_a_file_without_options_is_refused_in_a_line(content, tmp_path):
-    file = tmp_path / "settings.py"
-    if content:
-        file.write_text(content)
-    with pytest.raises(UserError, match=r"settings\.py: n"):
-        page_of(file)
 
 
 # ---- order and resume --------------------------------------------------------------------------

@@ -30,8 +30,8 @@ NOUNS = {
     int: "a whole number",
     float: "a number",
     str: "a line of text",
-    Path: "a path on this machine, its variables set",
-    Location: "a path or URL, its variables set",
+    Path: "a local path",
+    Location: "a path or URL",
 }
 BOUNDS = {"minimum": "at least", "above": "above", "maximum": "at most"}
 
@@ -59,7 +59,8 @@ def option(
         minimum, maximum: the allowed range of a number, both included.
         above: a bound that is itself not allowed.
         defines_architecture: whether a trained model can only be used with the same value.
-        command: the only command that takes its flag.
+        command: the only command that takes its flag, whose relative paths start from where it is
+            given, not from the program's folder.
     """
     rule = {"help": help, "choices": choices, "minimum": minimum, "maximum": maximum}
     rule |= {"above": above, "defines_architecture": defines_architecture, "command": command}
@@ -129,11 +130,13 @@ class Option:
             return None if self.rule["choices"] else text
         if self.kind in PATHS:
             path = os.path.expandvars(os.path.expanduser(text))
-            if not path.strip() or re.search(r"\$|\0", path):
+            if "$" in path:
+                raise ValueError(f"{self.name}: {text}: this variable is not set")
+            if not path.strip() or "\0" in path:
                 return None
             if URL.match(path):
                 return Location(path) if self.kind is Location else None
-            return self.kind(root / path)
+            return self.kind((Path.cwd() if self.rule["command"] else root) / path)
         pattern = INTEGER if self.kind is int else NUMBER
         if not pattern.fullmatch(text) or len(text) > 30:
             return None
