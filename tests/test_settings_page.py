@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+
 from settings_page import FOLDERS, TEMPLATE, hyperparameters_of, page_of  # isort: skip
 
 from library.config import Settings, load, options_of  # isort: skip  it is found by now
