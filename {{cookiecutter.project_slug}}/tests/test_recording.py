@@ -341,12 +341,12 @@ def test_what_cannot_be_recorded_is_refused_before_anything_is_written(
 def test_a_folder_that_holds_something_is_not_written_to(tmp_path):
     folder = tmp_path / "r"
     record_dataset(NUMBERS, folder, elements_per_file=1)
-    with pytest.raises(UserError, match="holds a recording: overwrite=True replaces it"):
+    with pytest.raises(UserError, match="holds a recording: use overwrite=True"):
         record_dataset(NUMBERS, folder)
     record_dataset(NUMBERS.take(2), folder, overwrite=True)
     assert sorted(os.listdir(folder)) == ["record-00000.tfrecord", "recording.json"]
     (folder / "recording.json").unlink()
-    with pytest.raises(UserError, match="left by a killed recording: overwrite=True"):
+    with pytest.raises(UserError, match="left by a killed recording: use overwrite=True"):
         record_dataset(NUMBERS, folder)
     (folder / "thesis.tex").write_text("mine")
     with pytest.raises(UserError, match="holds thesis.tex, which is not of a recording"):

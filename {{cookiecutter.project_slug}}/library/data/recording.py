@@ -5,11 +5,10 @@
 
 An element is a row of records, one for each tensor that tf.nest.flatten finds in it with
 expand_composites, as tf.io.serialize_tensor makes them. `recording.json` describes the elements and
-names the files. It is replaced after each of them, so that what there is of a recording replays at
-any time, even when the process that made it was killed.
+names the files. It is replaced after each of them, so that a recording replays at any time, even
+when the process that made it was killed.
 """
 
-import collections
 import concurrent.futures
 import contextlib
 import dataclasses
@@ -19,7 +18,7 @@ import numbers
 import os
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +29,13 @@ from library.config import URL
 from library.data.card import expect_sizes
 from library.data.order import shuffle_and_repeat
 from library.data.sources import read_by_id
+from library.data.structure import describe, is_open, leaves_of, spec_of
 from library.data.tfrecord import Records, frame, index_of
-from library.util import Progress, UserError, check_folder, replacing
+from library.util import Progress, UserError, check_folder, replacing, write_json
 
 FORMAT_VERSION = 1
 CARD = "recording.json"
-OURS = re.compile(r"recording\.json|record-\d{5,}\.tfrecord|\.record(ing|-\d{5,})\.\w+\.\d+\.tmp")
+OURS = re.compile(r"recording\.json|record-\d{5,}\.tfrecord|\.record(ing|-\d{5,})\..+\.tmp")
 ELEMENTS_AT_ONCE = 16
 BUFFER_SIZE = 2**20
 
@@ -44,7 +44,7 @@ BUFFER_SIZE = 2**20
 class Recording:
     """What a folder holds: the content of its `recording.json`."""
 
-    element: Any  # the structure of its elements, see _description
+    element: Any  # as `describe` writes it
     compression: str | None
     complete: bool = False  # whether the dataset came to its end, or to num_elems
     files: list[dict[str, Any]] = dataclasses.field(default_factory=list)  # file, elements, bytes
@@ -56,11 +56,7 @@ class Recording:
 
     @classmethod
     def load(cls, folder: Path) -> "Recording":
-        """Read what a folder holds.
-
-        Raises:
-            UserError: there is no recording, or not one that this version can read.
-        """
+        """Raises UserError: there is no recording, or not one that this version can read."""
         content = _read_card(folder)
         version = content["format_version"]
         if version != FORMAT_VERSION:
@@ -69,25 +65,13 @@ class Recording:
                 f"{FORMAT_VERSION}: record the dataset again"
             )
         try:
-            _spec(content["element"])
+            spec_of(content["element"])
             return cls(**content)
         except (TypeError, ValueError) as error:
             raise UserError(f"{folder / CARD}: not the card of a recording") from error
 
-    def paths(self, folder: Path) -> list[str]:
-        """The files.
-
-        Raises:
-            UserError: one is missing, or of another size.
-        """
-        sizes = {str(folder / file["file"]): file["bytes"] for file in self.files}
-        expect_sizes(sizes, str(folder / CARD))
-        return [*sizes]
-
     def save(self, folder: Path) -> None:
-        with replacing(folder / CARD) as temporary:
-            text = json.dumps(dataclasses.asdict(self), indent=2, ensure_ascii=False)
-            temporary.write_text(text + "\n", encoding="utf-8")
+        write_json(folder / CARD, dataclasses.asdict(self))
 
 
 def _read_card(folder: Path) -> dict[str, Any]:
@@ -98,19 +82,19 @@ def _read_card(folder: Path) -> dict[str, Any]:
         raise UserError(f"{folder}: holds no recording, since there is no {CARD}") from error
     except ValueError:
         content = None
-    if not isinstance(content, dict) or "format_version" not in content or "element" not in content:
+    if not isinstance(content, dict) or not {"format_version", "element"} <= content.keys():
         raise UserError(f"{folder / CARD}: not the card of a recording")
     return content
 
 
-def _folder(output_dir: str | Path) -> Path:
+def _check_folder(output_dir: str | Path) -> Path:
     if URL.match(str(output_dir)):
         raise UserError(f"output_dir: must be a folder on this machine (got {output_dir})")
     return Path(output_dir)
 
 
-def _expect(name: str, value: Any, minimum: int) -> None:
-    if not isinstance(value, numbers.Integral) or value < minimum:
+def _check_count(name: str, value: Any, minimum: int = 1) -> None:
+    if value is not None and (not isinstance(value, numbers.Integral) or value < minimum):
         raise UserError(f"{name}: must be a whole number of at least {minimum} (got {value!r})")
 
 
@@ -137,7 +121,7 @@ def record_dataset(
         num_elems: how many elements to write at most; None: all.
         elements_per_file: in all files but the last one, which may have fewer.
         compression: "GZIP" or "ZLIB" for smaller files, which cannot be shuffled.
-        overwrite: whether to replace a recording that is there.
+        overwrite: whether to replace a recording that exists.
 
     Returns:
         The number of elements written.
@@ -145,32 +129,34 @@ def record_dataset(
     Raises:
         UserError: an argument is out of its range, the dataset has no end, or holds what cannot be
             recorded, or the folder holds something else.
-        KeyboardInterrupt: it was interrupted; the message tells how much is recorded.
+        KeyboardInterrupt: it was interrupted; the message says how much is recorded.
     """
-    folder = _folder(output_dir)
-    recording = Recording(_description(dataset.element_spec), compression)
-    if not _leaves(dataset.element_spec):
+    folder = _check_folder(output_dir)
+    try:
+        recording = Recording(describe(dataset.element_spec), compression)
+    except ValueError as error:
+        raise UserError(f"dataset: {error}") from error
+    if not leaves_of(dataset.element_spec):
         raise UserError("dataset: its elements hold no tensor")
     if compression not in (None, "GZIP", "ZLIB"):
         raise UserError(f"compression: must be None, GZIP or ZLIB (got {compression!r})")
-    _expect("elements_per_file", elements_per_file, 1)
-    if num_elems is not None:
-        _expect("num_elems", num_elems, 1)
-        dataset = dataset.take(num_elems)
+    _check_count("elements_per_file", elements_per_file)
+    _check_count("num_elems", num_elems)
+    dataset = dataset.take(-1 if num_elems is None else num_elems)
     if dataset.cardinality() == tf.data.INFINITE_CARDINALITY:
         raise UserError("num_elems: must be given, since the dataset has no end")
     _make_room(folder, overwrite)
     recording.save(folder)
-    try:
-        with contextlib.ExitStack() as stack:
-            # Only the main thread is interrupted: never in the midst of an element, or of a file.
-            worker = stack.enter_context(concurrent.futures.ThreadPoolExecutor(1))
-            rows = _Rows(dataset, _spec(recording.element))
-            stack.callback(rows.stop.set)
-            worker.submit(_write_files, rows, folder, recording, elements_per_file).result()
-    except KeyboardInterrupt as interrupt:
-        kept = f"{recording.num_elements} elements are recorded in {folder}, and replay"
-        raise KeyboardInterrupt(kept) from interrupt
+    rows = _Rows(dataset, spec_of(recording.element))
+    # Only the main thread is interrupted: never in the middle of an element, or of a file.
+    with concurrent.futures.ThreadPoolExecutor(1) as writer:
+        try:
+            writer.submit(_write_files, rows, folder, recording, elements_per_file).result()
+        except KeyboardInterrupt as interrupt:
+            rows.stop.set()
+            writer.shutdown()
+            kept = f"{recording.num_elements} elements are recorded in {folder}, and replay"
+            raise KeyboardInterrupt(kept) from interrupt
     return recording.num_elements
 
 
@@ -186,7 +172,7 @@ def _make_room(folder: Path, overwrite: bool) -> None:
         _read_card(folder)
     if names and not overwrite:
         what = "a recording" if CARD in names else f"{names[0]}, left by a killed recording"
-        raise UserError(f"output_dir: {folder} holds {what}: overwrite=True replaces it")
+        raise UserError(f"output_dir: {folder} holds {what}: use overwrite=True to replace it")
     for name in names:  # the card first
         (folder / name).unlink()
 
@@ -196,17 +182,16 @@ class _Rows:
 
     def __init__(self, dataset: tf.data.Dataset, spec: Any):
         self.dataset, self.spec = dataset, spec
-        leaves = [
-            (leaf, len(tf.nest.flatten(leaf, expand_composites=True))) for leaf in _leaves(spec)
-        ]
-        self.open = [is_open for leaf, size in leaves for is_open in [_is_open(leaf)] * size]
+        self.open: list[bool] = []  # of each tensor, whether something of its shape is open
+        for leaf in leaves_of(spec):
+            self.open += [is_open(leaf)] * len(tf.nest.flatten(leaf, expand_composites=True))
         self.shapes: list[tf.TensorShape | None] = [None] * sum(self.open)
         """What the tensors whose shape is open have in common in all elements."""
         self.failure: tf.errors.OpError | None = None
         self.stop = threading.Event()
 
     def __iter__(self) -> Iterator[list[bytes]]:
-        """Many at once, since TensorFlow's threads and Python wait for each other each time."""
+        """Several at once, since TensorFlow's threads and Python wait for each other each time."""
         rows = self.dataset.map(self._row, tf.data.AUTOTUNE, deterministic=True)
         try:
             for batch in rows.batch(ELEMENTS_AT_ONCE).prefetch(1):
@@ -218,7 +203,7 @@ class _Rows:
 
     def _row(self, *element: Any) -> tf.Tensor:
         """The records of an element, and the shapes that were open, as "3,4": strings [n]."""
-        tensors = tf.nest.flatten(_leaves(element), expand_composites=True)
+        tensors = tf.nest.flatten(leaves_of(element), expand_composites=True)
         shapes = map(tf.shape, itertools.compress(tensors, self.open))
         texts = [tf.strings.reduce_join(tf.as_string(each), separator=",") for each in shapes]
         return tf.stack([*map(tf.io.serialize_tensor, tensors), *texts])
@@ -229,16 +214,15 @@ class _Rows:
         for number, text in enumerate(row[width:]):
             shape = tf.TensorShape([int(size) for size in text.split(b",") if size])
             common = self.shapes[number]
-            self.shapes[number] = (
-                shape if common is None else common.most_specific_compatible_shape(shape)
-            )
+            common = shape if common is None else common
+            self.shapes[number] = common.most_specific_compatible_shape(shape)
         return row[:width]
 
     def common_spec(self) -> Any:
         """The spec, with the shapes that all elements had in common."""
         shapes = iter(self.shapes)
         return tf.nest.map_structure(
-            lambda leaf: tf.TensorSpec(next(shapes), leaf.dtype) if _is_open(leaf) else leaf,
+            lambda leaf: tf.TensorSpec(next(shapes), leaf.dtype) if is_open(leaf) else leaf,
             self.spec,
         )
 
@@ -251,14 +235,13 @@ def _write_files(rows: _Rows, folder: Path, recording: Recording, elements_per_f
             with replacing(folder / file) as temporary:
                 with _writer(temporary, recording.compression) as write:
                     rest = itertools.islice(left, elements_per_file - 1)
-                    for row in itertools.chain([first], rest):
+                    for count, row in enumerate(itertools.chain([first], rest), 1):  # noqa: B007
                         for record in row:
                             write(record)
-                        count += 1
                         progress.update(1, sum(map(len, row)))
                 size = os.path.getsize(temporary)
             recording.files.append({"file": file, "elements": count, "bytes": size})
-            recording.element = _description(rows.common_spec())
+            recording.element = describe(rows.common_spec())
             recording.save(folder)
     if rows.failure:
         raise rows.failure
@@ -304,24 +287,24 @@ def replay_dataset(
         UserError: there is no recording, a file of it is missing or was changed, or it is to be
             shuffled and is compressed.
     """
-    folder = _folder(output_dir)
-    _expect("start", start, 0)
-    if epochs is not None:
-        _expect("epochs", epochs, 1)
+    folder = _check_folder(output_dir)
+    _check_count("start", start, 0)
+    _check_count("epochs", epochs)
     recording = Recording.load(folder)
-    spec, total = _spec(recording.element), recording.num_elements
+    spec, total = spec_of(recording.element), recording.num_elements
     components = tf.nest.flatten(spec, expand_composites=True)
     width = sum(component is not None for component in components)
-    files = recording.paths(folder)
+    sizes = {str(folder / file["file"]): file["bytes"] for file in recording.files}
+    expect_sizes(sizes, str(folder / CARD))
     if shuffle and recording.compression:
         raise UserError(f"shuffle: {folder} is compressed, and can be read in order only")
     if shuffle and total:
-        elements = _Elements(folder, files, width, total)
         ids = shuffle_and_repeat(total, seed, start, epochs)
+        elements = _Elements(folder, list(sizes), width, total)
         rows = ids.apply(read_by_id(elements, tf.data.AUTOTUNE)).map(lambda number, row: row)
     else:
         first_epoch, skipped = divmod(start, max(total, 1))
-        rows = tf.data.TFRecordDataset(files, recording.compression)
+        rows = tf.data.TFRecordDataset(list(sizes), recording.compression)
         rows = rows.batch(width, drop_remainder=True) if width > 1 else rows
         rows = rows.repeat(epochs and max(0, epochs - first_epoch)).skip(skipped)
 
@@ -335,100 +318,21 @@ def replay_dataset(
         return tf.nest.pack_sequence_as(spec, tensors, expand_composites=True)
 
     size = max(0, epochs * total - start) if epochs else tf.data.INFINITE_CARDINALITY
-    elements = rows.map(parse, tf.data.AUTOTUNE, deterministic=True)
-    return elements.apply(tf.data.experimental.assert_cardinality(size if total else 0))
+    parsed = rows.map(parse, tf.data.AUTOTUNE, deterministic=True)
+    return parsed.apply(tf.data.experimental.assert_cardinality(size if total else 0))
 
 
 class _Elements(Records):
-    """Rows of records by the number of their element: a `library.sources.Source`."""
+    """Rows of records by the number of their element: a `library.data.Source`."""
 
     def __init__(self, folder: Path, files: list[str], width: int, total: int):
         index = index_of(files)
         if len(index) != total * width:
             raise UserError(f"{folder / CARD}: its files hold another number of records")
-        super().__init__(folder, files, index, fewer_shards="record with more elements_per_file")
+        super().__init__(folder, files, index, advice="record with more elements_per_file")
         self.width, self.shape = width, (width,) if width > 1 else ()
 
     def read(self, ids: np.ndarray) -> np.ndarray:
         """The elements of these numbers: int64 [n] -> bytes objects [n, width], or [n]."""
         numbers = ids[:, None] * self.width + np.arange(self.width)
         return super().read(numbers.ravel()).reshape(-1, *self.shape)
-
-
-# ---- the structure of elements -----------------------------------------------------------------
-
-DTYPES = ["bool", "string", "bfloat16", "float16", "float32", "float64", "complex64", "complex128"]
-DTYPES += ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
-"""Those that tf.io.serialize_tensor takes."""
-
-LEAF = re.compile(r"(?:(sparse) |ragged (\d+) (int32|int64) )?(\w+)\[(.*)\]")
-"""A tensor, as "float32[None, 3]", or "string[...]" for an unknown rank. A ragged one has its
-ragged rank and the dtype of its row splits before it, as in "ragged 1 int64 int8[2, None]"."""
-
-
-def _description(spec: Any) -> Any:
-    """A structure of specs for the card.
-
-    Raises:
-        UserError: one of them is not of a tensor that can be recorded.
-    """
-    match spec:
-        case tf.TensorSpec() | tf.RaggedTensorSpec() | tf.SparseTensorSpec():
-            if spec.dtype.name in DTYPES:
-                sizes = "..." if spec.shape.rank is None else str(spec.shape.as_list())[1:-1]
-                kind = "sparse " if isinstance(spec, tf.SparseTensorSpec) else ""
-                if isinstance(spec, tf.RaggedTensorSpec):
-                    kind = f"ragged {spec.ragged_rank} {spec.row_splits_dtype.name} "
-                return f"{kind}{spec.dtype.name}[{sizes}]"
-        case Mapping() if all(isinstance(key, str) for key in spec):
-            return {"dict": dict(zip(spec, map(_description, spec.values()), strict=True))}
-        case Mapping() if all(isinstance(key, int) for key in spec):
-            return {"items": [[key, _description(value)] for key, value in spec.items()]}
-        case tuple() if hasattr(spec, "_fields"):
-            values = dict(zip(spec._fields, map(_description, spec), strict=True))
-            return {"namedtuple": type(spec).__name__, "fields": values}
-        case tuple():
-            return {"tuple": [_description(value) for value in spec]}
-    if spec is None or type(spec).__name__ == "NoneTensorSpec":
-        return None
-    raise UserError(
-        f"dataset: {spec} cannot be recorded: only tensors of numbers and strings, in dicts and "
-        "tuples"
-    )
-
-
-def _spec(description: Any) -> Any:
-    """The structure of specs that `_description` describes.
-
-    Raises:
-        ValueError, TypeError: it describes none.
-    """
-    match description:
-        case None:
-            return None
-        case str() if leaf := LEAF.fullmatch(description):
-            sparse, ragged_rank, splits, name, sizes = leaf.groups()
-            sizes = [None if size == "None" else int(size) for size in re.findall(r"\w+", sizes)]
-            shape, dtype = None if leaf[5] == "..." else sizes, tf.as_dtype(name)
-            if ragged_rank:
-                return tf.RaggedTensorSpec(shape, dtype, int(ragged_rank), tf.as_dtype(splits))
-            return tf.SparseTensorSpec(shape, dtype) if sparse else tf.TensorSpec(shape, dtype)
-        case {"dict": dict(fields)}:
-            return {key: _spec(value) for key, value in fields.items()}
-        case {"items": list(items)}:
-            return {key: _spec(value) for key, value in items}
-        case {"namedtuple": str(name), "fields": dict(fields)}:
-            return collections.namedtuple(name, fields)(*map(_spec, fields.values()))
-        case {"tuple": list(values)}:
-            return tuple(map(_spec, values))
-    raise ValueError(f"{description} describes no structure")
-
-
-def _leaves(structure: Any) -> list[Any]:
-    """The tensors of a structure, or the specs: ragged and sparse ones as a whole."""
-    return [leaf for leaf in tf.nest.flatten(structure) if leaf is not None]
-
-
-def _is_open(leaf: Any) -> bool:
-    """Whether a dense tensor, or the spec of one, leaves something of its shape open."""
-    return isinstance(leaf, (tf.Tensor, tf.TensorSpec)) and not leaf.shape.is_fully_defined()

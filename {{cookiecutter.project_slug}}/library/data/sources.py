@@ -57,7 +57,7 @@ def read_by_id(source: Source, num_parallel_calls: int) -> Transformation:
 
     Args:
         source: where to read.
-        num_parallel_calls: batches of IDS_PER_CALL ids that are read at the same time; -1: autotune.
+        num_parallel_calls: batches of ids that are read at the same time; -1: autotune.
 
     Returns:
         From a dataset of int64 scalars to one of (id, content); from a dataset of (..., id) to one
@@ -204,7 +204,7 @@ def read_generator(
 
 
 def read_strings(pairs: Iterable[tuple[bytes, bytes]]) -> tf.data.Dataset:
-    """Pairs of bytes that Python makes, STRINGS_PER_CALL at a time -> (string, string), in order."""
+    """Pairs of bytes that Python makes, in order -> (string, string)."""
 
     def chunks() -> Iterator[tuple[Any, ...]]:
         rest = iter(pairs)

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
         SUFFIX,
         UNIT,
         open_data,
-        standard,
         to_example,
         verify_shard,
         write_index,

@@ -35,7 +35,7 @@ Image.MAX_IMAGE_PIXELS = None  # MAX_PIXELS is looked at before anything is deco
 
 @dataclasses.dataclass(frozen=True)
 class ShardOptions:
-    """Images."""
+    """Images"""
 
     max_edge: int = option(384, "longer edge that images are scaled down to, in pixels", minimum=16)
     jpeg_quality: int = option(95, "quality of images that are encoded", minimum=1, maximum=100)

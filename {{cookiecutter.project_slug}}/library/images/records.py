@@ -21,12 +21,12 @@ from library.data import (
     Reader,
     Target,
     find_records,
-    index_of,
+    write_index,  # noqa: F401  the same for every kind of shard
     read_frame,
     record_in,
 )
 from library.data import write_shard as write_records
-from library.images.files import Jpeg, canonicalize
+from library.images.files import Jpeg
 
 UNIT = "images"
 SUFFIX = ".tfrecord"
@@ -98,32 +98,9 @@ def write_shard(path: Path, examples: Iterable[tuple[str, Label, Jpeg]], target:
     Returns:
         The card's entry, and the rows for the index.
     """
-    if target is None:  # TODO: as the conversion calls it today
-        classes: dict[int, str] = {}
-
-        def old() -> Any:
-            for name, label, class_name, jpeg in examples:
-                classes[label] = class_name
-                names = tuple(classes.get(number, "") for number in range(max(classes) + 1))
-                yield to_example(jpeg, label, name, Target("class", names))
-
-        return write_records(path, old())[0]
     return write_records(
         path, (to_example(jpeg, label, name, target) for name, label, jpeg in examples)
     )
-
-
-def write_index(path: Path, rows_by_shard: Any) -> None:
-    from library.data import write_index
-
-    if rows_by_shard and isinstance(rows_by_shard[0], Path):  # TODO
-        rows = index_of(rows_by_shard)
-        rows_by_shard = [rows[rows["shard"] == number] for number in range(len(rows_by_shard))]
-    write_index(path, rows_by_shard)
-
-
-def standard(data: bytes, options: Any) -> Jpeg:  # TODO
-    return canonicalize(data, options)
 
 
 def open_data(path: str | Path) -> Reader:
@@ -133,14 +110,6 @@ def open_data(path: str | Path) -> Reader:
 
 def verify_shard(path: Any, target: Any, bad: Any, tell: Any = None) -> dict[str, Any]:
     """Read a shard: see `library.data.Modality`."""
-    if not isinstance(path, Path):  # as the conversion calls it today
-        from library.convert import write_report
-
-        task, bad, tell = path, target, bad
-        target = Target("class" if task.classes else "none", tuple(task.classes))
-        report = verify_shard(task.root / task.files[0][0], target, bad, tell)
-        write_report(task, **report)
-        return report
     faults: list[str] = []
     count: collections.Counter[str] = collections.Counter()
     examples = size = 0

@@ -1,11 +1,15 @@
-"""Pictures of drawn shapes, to try a project out.
+"""Drawn images to try a project out; the same arguments give the same images.
 
-python -m library.images.sample_data pictures      makes pictures/train and pictures/test
+    python -m library.images.sample_data FOLDER [--task class|labels|value]
 
-Six classes that differ in shape alone: size, place, angle, colours and noise are drawn by lot.
-The same arguments give the same pictures.
+makes FOLDER/train and FOLDER/test. class: six shapes, a folder each; size, place, angle, colors and
+noise are random. The others write FOLDER/train.csv and FOLDER/test.csv for `--labels`: labels: the
+colors of discs side by side, or of none; value: the radius of a disc in pixels, one of which is in
+the test set only.
 """
 
+import csv
+import itertools
 import math
 import sys
 from pathlib import Path
@@ -20,8 +24,12 @@ SIZE = 64  # pixels
 EVERY_NTH_IS_PNG = 5
 JPEG_QUALITY = 90
 MAX_NOISE = 24.0  # standard deviation, of 255
-
-PER_CLASS = {"train": 200, "test": 50}
+PER_CLASS = {
+    "class": {"train": 200, "test": 50},
+    "labels": {"train": 60, "test": 10},
+    "value": {"train": 60, "test": 10},
+}
+"""Images of each class, set of labels or value that the program makes."""
 
 
 def _polar(turn: float, radius: float = 1.0) -> tuple[float, float]:
@@ -40,12 +48,17 @@ SHAPES: dict[str, list[tuple[float, float]]] = {
     "triangle": [_polar(corner / 3, 1.1) for corner in range(3)],
 }
 """The corners of each shape, in a square of -1 to 1."""
+COLORS = {"blue": (60, 60, 255), "green": (60, 200, 60), "red": (255, 60, 60)}
+WHITE = (230, 230, 230)
+SETS_OF_COLORS = [set_ for n in range(4) for set_ in itertools.combinations(COLORS, n)]
+RADII, UNSEEN = ("2.5", "5", "7.5", "10", "12.5", "15"), "10"
+LABELS = {"class": [*SHAPES], "labels": [";".join(set_) for set_ in SETS_OF_COLORS], "value": RADII}
+"""By task; UNSEEN is not in the training set."""
 
 
-def draw(shape: str, random: np.random.Generator) -> Image.Image:
-    """One picture of a shape: RGB, SIZE x SIZE pixels."""
+def _shape(shape: str, random: np.random.Generator) -> Image.Image:
     background = random.integers(0, 128, 3)
-    colour = background + random.integers(60, 128, 3)  # lighter
+    color = background + random.integers(60, 128, 3)  # lighter
     radius = random.uniform(0.22, 0.4) * SIZE
     x, y = random.uniform(radius, SIZE - radius, 2)
     angle = random.uniform(0, 2 * math.pi)
@@ -58,47 +71,73 @@ def draw(shape: str, random: np.random.Generator) -> Image.Image:
             (oversampling * (x + a * cosine - b * sine), oversampling * (y + a * sine + b * cosine))
             for a, b in SHAPES[shape]
         ],
-        fill=tuple(colour.tolist()),
+        fill=tuple(color.tolist()),
     )
     pixels = np.asarray(image.resize((SIZE, SIZE), Image.Resampling.BOX), np.float64)
     noise = random.normal(0, random.uniform(0, MAX_NOISE), pixels.shape)
     return Image.fromarray(np.clip(pixels + noise, 0, 255).astype(np.uint8))
 
 
-def make(folder: str | Path, *, per_class: dict[str, int], seed: int = 0) -> None:
-    """Write a folder per split, and in it a folder per class, of JPEG and PNG files.
+def draw(task: str, label: str, random: np.random.Generator) -> Image.Image:
+    """One image of a task and one of its LABELS: RGB, SIZE x SIZE pixels."""
+    if task == "class":
+        return _shape(label, random)
+    if task == "value":
+        discs = [(float(label), WHITE)]
+    else:
+        discs = [(random.uniform(5, 10), COLORS[name]) for name in label.split(";") if name]
+    image = Image.new("RGB", (SIZE, SIZE), tuple(random.integers(0, 120, 3).tolist()))
+    for number, (radius, color) in enumerate(discs):
+        width = SIZE / len(discs)
+        x = random.uniform(radius, width - radius) + number * width
+        y = random.uniform(radius, SIZE - radius)
+        ImageDraw.Draw(image).ellipse((x - radius, y - radius, x + radius, y + radius), fill=color)
+    return image
+
+
+def make(
+    folder: str | Path, *, per_class: dict[str, int], seed: int = 0, task: str = "class"
+) -> None:
+    """Write JPEG files, and some PNG files, in a folder for each split.
 
     Args:
-        folder: where; it must not be there yet.
-        per_class: number of pictures of each class, by split.
-        seed: other seeds give other pictures.
+        folder: must not exist yet.
+        per_class: number of images of each of the task's LABELS, by split.
+        seed: another seed gives other images.
+        task: class: a folder for each class; labels or value: a CSV for each split.
 
     Raises:
-        UserError: the folder is there already.
+        UserError: the folder exists.
     """
-    folder = Path(folder)
+    folder, random = Path(folder), np.random.default_rng(seed)
     if folder.exists():
-        raise UserError(f"{folder} is there already")
-    random = np.random.default_rng(seed)
+        raise UserError(f"{folder} already exists")
     for split, count in per_class.items():
-        for shape in SHAPES:
-            (folder / split / shape).mkdir(parents=True)
-            for number in range(count):
-                image = draw(shape, random)
-                name = folder / split / shape / f"{shape}-{number:04}"
-                if number % EVERY_NTH_IS_PNG == 0:
-                    image.save(name.with_suffix(".png"))
-                else:
-                    image.save(name.with_suffix(".jpg"), quality=JPEG_QUALITY)
+        rows = [("file", task)]
+        for label in LABELS[task]:
+            for number in range(0 if (split, label) == ("train", UNSEEN) else count):
+                name = f"{label}/{label}-{number:04}" if task == "class" else f"{len(rows):04}"
+                file = f"{name}.{'jpg' if number % EVERY_NTH_IS_PNG else 'png'}"
+                (folder / split / file).parent.mkdir(parents=True, exist_ok=True)
+                draw(task, label, random).save(folder / split / file, quality=JPEG_QUALITY)
+                rows.append((file, label))
+        if task != "class":
+            with open(folder / f"{split}.csv", "w", newline="", encoding="utf-8") as opened:
+                csv.writer(opened).writerows(rows)
 
 
 def main() -> None:
     parser = Parser(__doc__)
-    parser.add_argument("folder", help="folder to make; it must not be there yet")
-    folder = parser.parse(sys.argv[1:])["folder"]
+    parser.add_argument("folder", help="folder to make; it must not exist yet")
+    parser.add_argument("--task", help="what is learned: class, labels or value")
+    options = parser.parse(sys.argv[1:])
     parser.raise_errors()
-    make(folder, per_class=PER_CLASS)
-    print(f"{len(SHAPES) * sum(PER_CLASS.values())} pictures of {', '.join(SHAPES)} in {folder}")
+    task = options.get("task") or "class"
+    if task not in LABELS:
+        raise UserError(f"--task: must be one of {', '.join(LABELS)} (got {task})")
+    make(options["folder"], per_class=PER_CLASS[task], task=task)
+    count = sum(1 for file in Path(options["folder"]).rglob("*.???") if file.suffix != ".csv")
+    print(f"{count} images in {options['folder']}, of {', '.join(filter(None, LABELS[task]))}")
 
 
 if __name__ == "__main__":

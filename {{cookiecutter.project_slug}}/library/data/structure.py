@@ -1,0 +1,88 @@
+"""The structure of a dataset's elements as JSON: dicts and tuples of tensors.
+
+A tensor is written as "float32[None, 3]", or "string[...]" for an unknown rank; a sparse one as
+"sparse int64[3]"; a ragged one with its ragged rank and the dtype of its row splits, as
+"ragged 1 int64 int8[2, None]".
+"""
+
+import collections
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+DTYPES = ["bool", "string", "bfloat16", "float16", "float32", "float64", "complex64", "complex128"]
+DTYPES += ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
+"""Those that tf.io.serialize_tensor takes."""
+LEAF = re.compile(r"(?:(sparse) |ragged (\d+) (int32|int64) )?(\w+)\[(.*)\]")
+
+
+def describe(spec: Any) -> Any:
+    """A structure of specs, such as `tf.data.Dataset.element_spec`, as JSON.
+
+    Raises:
+        ValueError: one of them is not of a tensor of DTYPES.
+    """
+    match spec:
+        case tf.TensorSpec() | tf.RaggedTensorSpec() | tf.SparseTensorSpec():
+            if spec.dtype.name in DTYPES:
+                return _describe_leaf(spec)
+        case Mapping() if all(isinstance(key, str) for key in spec):
+            return {"dict": {key: describe(value) for key, value in spec.items()}}
+        case Mapping() if all(isinstance(key, int) for key in spec):
+            return {"items": [[key, describe(value)] for key, value in spec.items()]}
+        case tuple() if hasattr(spec, "_fields"):
+            return {"namedtuple": type(spec).__name__, "fields": describe(spec._asdict())["dict"]}
+        case tuple():
+            return {"tuple": [describe(value) for value in spec]}
+    if spec is None or type(spec).__name__ == "NoneTensorSpec":
+        return None
+    raise ValueError(
+        f"{spec} cannot be recorded: only tensors of numbers and strings, in dicts and tuples"
+    )
+
+
+def _describe_leaf(spec: Any) -> str:
+    kind = "sparse " if isinstance(spec, tf.SparseTensorSpec) else ""
+    if isinstance(spec, tf.RaggedTensorSpec):
+        kind = f"ragged {spec.ragged_rank} {spec.row_splits_dtype.name} "
+    sizes = "..." if spec.shape.rank is None else str(spec.shape.as_list())[1:-1]
+    return f"{kind}{spec.dtype.name}[{sizes}]"
+
+
+def spec_of(description: Any) -> Any:
+    """The structure of specs that `describe` wrote.
+
+    Raises:
+        ValueError, TypeError: it describes none.
+    """
+    match description:
+        case None:
+            return None
+        case str() if leaf := LEAF.fullmatch(description):
+            sparse, ragged_rank, splits, name, sizes = leaf.groups()
+            shape = [None if size == "None" else int(size) for size in re.findall(r"\w+", sizes)]
+            shape, dtype = None if sizes == "..." else shape, tf.as_dtype(name)
+            if ragged_rank:
+                return tf.RaggedTensorSpec(shape, dtype, int(ragged_rank), tf.as_dtype(splits))
+            return tf.SparseTensorSpec(shape, dtype) if sparse else tf.TensorSpec(shape, dtype)
+        case {"dict": dict(fields)}:
+            return {key: spec_of(value) for key, value in fields.items()}
+        case {"items": list(items)}:
+            return {key: spec_of(value) for key, value in items}
+        case {"namedtuple": str(name), "fields": dict(fields)}:
+            return collections.namedtuple(name, fields)(*map(spec_of, fields.values()))
+        case {"tuple": list(values)}:
+            return tuple(map(spec_of, values))
+    raise ValueError(f"{description} describes no structure")
+
+
+def leaves_of(structure: Any) -> list[Any]:
+    """The tensors of a structure, or the specs: ragged and sparse ones as a whole."""
+    return [leaf for leaf in tf.nest.flatten(structure) if leaf is not None]
+
+
+def is_open(leaf: Any) -> bool:
+    """Whether a dense tensor, or the spec of one, leaves something of its shape open."""
+    return isinstance(leaf, (tf.Tensor, tf.TensorSpec)) and not leaf.shape.is_fully_defined()
