@@ -1,7 +1,6 @@
 """run.py, run as a process: the whole way on a small data set, and the wrong turns."""
 
 import csv
-import dataclasses
 import hashlib
 import json
 import math
@@ -21,9 +20,8 @@ import yaml
 from conftest import ROOT, convert, copy_project, run_program
 
 from library.train import global_step_of
-from library.util import UserError
-from project import commands, training
-from project.settings import Hyperparameters, Settings
+
+pytestmark = pytest.mark.slow  # programs are run as processes
 
 SHORT = ["--train_epochs", 4, "--epochs_between_evals", 2, "--train_batch_size", 16]
 SHORT += ["--image_size", 16]
@@ -43,16 +41,16 @@ def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def fresh(trained: Path, tmp_path: Path) -> Path:
     """The same without the model."""
-    shutil.copytree(trained, tmp_path / "fresh", ignore=shutil.ignore_patterns("out"))
+    shutil.copytree(trained, tmp_path / "fresh", ignore=shutil.ignore_patterns("runs"))
     return tmp_path / "fresh"
 
 
 def latest_step(folder: Path) -> int:
-    return global_step_of(tf.train.latest_checkpoint(folder / "out/current"))
+    return global_step_of(tf.train.latest_checkpoint(folder / "runs/default/checkpoints"))
 
 
 def test_training_evaluates_on_schedule_and_keeps_the_best(trained):
-    events = sorted((trained / "out/current/eval").glob("events*"))
+    events = sorted((trained / "runs/default/checkpoints/eval").glob("events*"))
     steps = [
         event.step
         for file in events
@@ -64,10 +62,10 @@ def test_training_evaluates_on_schedule_and_keeps_the_best(trained):
     every, last = math.ceil(2 * examples / 16), int(4 * examples / 16)
     assert sorted(set(steps)) == sorted({every, last})
     assert latest_step(trained) == last
-    best = json.loads((trained / "out/best/best.json").read_text())
+    best = json.loads((trained / "runs/default/best/best.json").read_text())
     assert best["step"] in (every, last)
-    assert (trained / f"out/best/model.ckpt-{best['step']}.index").exists()
-    names = json.loads((trained / "out/best/model.json").read_text())["target"]["classes"]
+    assert (trained / f"runs/default/best/model.ckpt-{best['step']}.index").exists()
+    names = json.loads((trained / "runs/default/best/model.json").read_text())["target"]["classes"]
     assert names == card["classes"]
 
 
@@ -75,52 +73,16 @@ def test_a_trained_model_says_so(trained):
     last = latest_step(trained)
     process = run_program("run.py", *SHORT, cwd=trained)
     assert process.stdout.startswith(
-        f"already trained to step {last} of {last}; a larger train_epochs goes on\n"
+        f"training is complete (step {last}); raise --train_epochs to continue\n"
     )
 
 
 def test_evaluation_is_printed_and_written(trained):
     process = run_program("run.py", "evaluate", *SHORT, "--split", "test", cwd=trained)
-    metrics = json.loads((trained / "out/current/evaluation/metrics.json").read_text())
+    metrics = json.loads((trained / "runs/default/evaluation/test/metrics.json").read_text())
     assert metrics["split"] == "test"
     assert set(metrics) >= {"loss", "accuracy", "mean_per_class_accuracy", "top_5_accuracy"}
     assert f"accuracy: {metrics['accuracy']:.6g}\n" in process.stdout
-
-
-def test_data_on_another_file_system_is_streamed(data, tmp_path, capsys):
-    """In this process: what is in TensorFlow's memory file system, no other process sees."""
-    for file in data.iterdir():
-        tf.io.gfile.copy(str(file), f"ram://run/{file.name}")
-    remote = {f"{name}_data": f"ram://run/{name}" for name in ("train", "validation", "test")}
-    folders = {"model_dir": tmp_path / "current", "best_model_dir": tmp_path / "best"}
-    by_id = Settings(**remote, **folders, train_epochs=1)
-    with pytest.raises(UserError, match="ram://run/train: .*set shuffle: stream, or cache"):
-        training.train(by_id, Hyperparameters(image_size=16))
-    assert not (tmp_path / "current").exists()
-    for changed in ({"shuffle": "stream"}, {"cache": "memory", "train_epochs": 2}):
-        settings = dataclasses.replace(by_id, **changed)
-        training.train(settings, Hyperparameters(image_size=16))
-        assert "best model: loss" in capsys.readouterr().out
-    commands.evaluate(settings, Hyperparameters(image_size=16), split="test")
-    assert "accuracy: " in capsys.readouterr().out
-
-
-def test_a_damaged_record_elsewhere_is_one_line(data, tmp_path):
-    (damaged, *_) = sorted(data.glob("train-*.tfrecord"))
-    for file in data.iterdir():
-        content = bytearray(file.read_bytes())
-        content[100] ^= file == damaged
-        with tf.io.gfile.GFile(f"ram://damaged/{file.name}", "wb") as there:
-            there.write(bytes(content))
-    settings = Settings(
-        train_data="ram://damaged/train",
-        validation_data="ram://damaged/validation",
-        model_dir=tmp_path / "current",
-        best_model_dir=tmp_path / "best",
-        shuffle="stream",
-    )
-    with pytest.raises(UserError, match="ram://damaged/train or .*corrupted record at 12"):
-        training.train(settings, Hyperparameters(image_size=16))
 
 
 def test_prediction_and_export_agree(trained, samples):
@@ -129,18 +91,19 @@ def test_prediction_and_export_agree(trained, samples):
     (trained / "more" / "broken.png").write_bytes(b"no picture")
     folders = [samples / "test" / "star", trained / "more", samples / "test" / "bar"]
     process = run_program("run.py", "predict", *SHORT, "--input", *folders, cwd=trained)
-    assert "8 predictions written to predictions.csv\n1 files could not be" in process.stdout
+    assert "wrote 8 predictions to" in process.stdout
+    assert "1 file could not be used: see the `error` column" in process.stdout
     words = ["--input", trained / "more", "--output", "bad.csv"]
     process = run_program("run.py", "predict", *SHORT, *words, cwd=trained, status=2)
     assert "--input: none of 1 files could be used: see bad.csv" in process.stderr
     assert "not an image" in (trained / "bad.csv").read_text()
-    with open(trained / "predictions.csv", newline="", encoding="utf-8") as file:
+    with open(trained / "runs/default/predictions.csv", newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert [Path(row["file"]).parent.name for row in rows] == ["star"] * 4 + ["more"] + ["bar"] * 4
     assert (rows[4]["class"], rows[4]["error"]) == ("", "not an image")
 
-    run_program("run.py", "export", *SHORT, "--export_dir", "export", cwd=trained)
-    (export,) = (trained / "export").iterdir()
+    run_program("run.py", "export", cwd=trained)
+    (export,) = (trained / "runs/default/export").iterdir()
     files = [row["file"] for row in rows if not row["error"]]
     code = (
         "import json, sys, tensorflow as tf\n"
@@ -158,7 +121,7 @@ def test_prediction_and_export_agree(trained, samples):
     served = json.loads(printed.stdout)
     good = [row for row in rows if not row["error"]]
     assert served["class"] == [row["class"] for row in good]
-    names = json.loads((trained / "out/best/model.json").read_text())["target"]["classes"]
+    names = json.loads((trained / "runs/default/best/model.json").read_text())["target"]["classes"]
     predicted = [[float(row[f"probability of {name}"]) for name in names] for row in good]
     np.testing.assert_allclose(served["probabilities"], predicted, atol=1e-5)
     np.testing.assert_allclose(served["probability"], np.max(predicted, 1), atol=1e-5)
@@ -191,31 +154,31 @@ def test_a_run_that_is_stopped_saves_and_goes_on(fresh, number):
     assert process.returncode == 130
     assert "Traceback" not in errors
     step = latest_step(fresh)
-    assert f"interrupted: saved at step {step}; run the same command to resume" in errors
+    assert f"interrupted: saved at step {step}; the same command continues from there" in errors
     assert 5 <= step < 100
     again = run_program("run.py", *SHORT, "--train_epochs", 8, cwd=fresh)
     assert f"training from step {step} to" in again.stdout
 
 
-@pytest.mark.slow
 def test_a_stop_within_an_evaluation_is_quick_and_the_evaluation_made_up_for(fresh):
     words = [*LONG, "--eval_batch_size", 1]
     process = start(*words, cwd=fresh)
-    while not (fresh / "out/current/model.ckpt-9.index").exists():  # its evaluation begins
+    while not (
+        fresh / "runs/default/checkpoints/model.ckpt-9.index"
+    ).exists():  # its evaluation begins
         assert process.poll() is None
         time.sleep(0.01)
     process.send_signal(signal.SIGTERM)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "interrupted: saved at step" in errors
-    if not (fresh / "out/best/best.json").exists():
+    if not (fresh / "runs/default/best/best.json").exists():
         run_program("run.py", *SHORT, "--train_epochs", 2, cwd=fresh)
-        patience = json.loads((fresh / "out/best/patience.json").read_text())
+        patience = json.loads((fresh / "runs/default/best/patience.json").read_text())
         assert patience["evaluated_step"] == latest_step(fresh)
-        assert (fresh / "out/best/best.json").exists()
+        assert (fresh / "runs/default/best/best.json").exists()
 
 
-@pytest.mark.slow
 def test_a_second_signal_ends_the_process_at_once(fresh):
     process = start(*LONG, cwd=fresh)
     for line in process.stdout:
@@ -234,38 +197,36 @@ def test_the_time_that_a_run_may_take_is_kept(fresh):
     process = run_program("run.py", *LONG, "--max_minutes", 0.03, cwd=fresh, status=130)
     step = latest_step(fresh)
     assert process.stderr.endswith(
-        f"interrupted: saved at step {step}; run the same command to resume\n"
+        f"interrupted: saved at step {step}; the same command continues from there\n"
     )
 
 
-@pytest.mark.slow
 def test_training_that_gets_no_better_ends_and_stays_ended(fresh):
     words = [*SHORT, "--train_epochs", 40, "--epochs_between_evals", 0.5]
     words += ["--learning_rate", 0.1, "--early_stopping_evals", 2]
     process = run_program("run.py", *words, cwd=fresh)
     assert "stopped early: 2 evaluations without a better loss\nbest model: " in process.stdout
-    best = json.loads((fresh / "out/best/best.json").read_text())["step"]
+    best = json.loads((fresh / "runs/default/best/best.json").read_text())["step"]
     every = math.ceil(0.5 * 72 / 16)
     step = latest_step(fresh)
     assert best + 2 * every - every < step <= best + 2 * every + every
     assert step < 40 * 72 / 16 - every
     process = run_program("run.py", *words, cwd=fresh)
     assert process.stdout.startswith(
-        f"already stopped early at step {step}; a larger early_stopping_evals goes on\n"
+        f"stopped early at step {step}; raise --early_stopping_evals to continue\n"
     )
     words[-1] = 3
     process = run_program("run.py", *words, cwd=fresh)
     assert f"training from step {step} to" in process.stdout
 
 
-@pytest.mark.slow
 def test_divergence_is_one_line_and_the_last_checkpoint_is_good(fresh):
     words = [*SHORT, "--train_epochs", 9]
     process = run_program("run.py", *words, "--learning_rate", 1e30, cwd=fresh, status=1)
     (line,) = [line for line in process.stderr.splitlines() if line.startswith("error: ")]
     assert line.startswith("error: diverged after step 1, loss ")
     assert "Traceback" not in process.stderr
-    found = json.loads((fresh / "out/current/divergence.json").read_text())
+    found = json.loads((fresh / "runs/default/checkpoints/divergence.json").read_text())
     assert found["step"] == 1
     assert len(found["keys"]) == 16
     assert all(Path(key).parent.name and Path(key).suffix for key in found["keys"])
@@ -277,7 +238,7 @@ def evaluated_steps(folder: Path) -> list[int]:
     return sorted(
         {
             event.step
-            for file in (folder / "out/current/eval").glob("events*")
+            for file in (folder / "runs/default/checkpoints/eval").glob("events*")
             for event in tf.compat.v1.train.summary_iterator(str(file))
             if event.HasField("summary")
         }
@@ -295,7 +256,8 @@ def test_a_stop_changes_neither_the_evaluations_nor_the_best(trained, fresh):
     run_program("run.py", *SHORT, cwd=fresh)
     assert evaluated_steps(fresh) == evaluated_steps(trained)
     left_alone, stopped = (
-        json.loads((folder / "out/best/best.json").read_text()) for folder in (trained, fresh)
+        json.loads((folder / "runs/default/best/best.json").read_text())
+        for folder in (trained, fresh)
     )
     assert stopped["value"] == left_alone["value"]
     assert stopped["step"] == left_alone["step"]
@@ -316,13 +278,13 @@ def test_epochs_are_counted_in_examples_whatever_the_batches(fresh):
     assert f"step {last} of {last}  epoch {epoch:.1f}  " in process.stdout
     words += ["--train_batch_size", 40]
     process = run_program("run.py", *words, "--train_epochs", 3, cwd=fresh)
-    assert process.stdout.startswith(f"already trained to step {last} of {last};")
+    assert process.stdout.startswith(f"training is complete (step {last});")
     process = run_program("run.py", *words, "--train_epochs", 4, cwd=fresh)
     seen = 16 * first + 8 * (last - first)
     assert f"training from step {last} to {last + (4 * n - seen) // 40} on" in process.stdout
 
 
-def test_a_model_that_can_learn_learns_a_few_examples_by_heart(fresh):
+def test_a_model_that_can_learn_overfits_a_few_examples(fresh):
     small = ["--image_size", 16]
     process = run_program("run.py", "--overfit", 6, *small, cwd=fresh)
     assert re.search(r"the model can learn: loss 0.00\d+ after \d+ steps", process.stdout)
@@ -331,10 +293,10 @@ def test_a_model_that_can_learn_learns_a_few_examples_by_heart(fresh):
     assert "cannot learn these examples" in process.stderr
     process = run_program("run.py", "--overfit", 1000000, *small, cwd=fresh, status=2)
     assert "1000000 is more than" in process.stderr
-    assert not (fresh / "out").exists()
+    assert not (fresh / "runs").exists()
 
 
-def test_other_data_is_told(fresh, samples):
+def test_other_data_is_reported(fresh, samples):
     run_program("run.py", *SHORT, "--train_epochs", 2, cwd=fresh)
     more = ["--validation_fraction", 0.2, "--overwrite"]
     convert(samples / "train", fresh / "data", "train", *more)
@@ -354,11 +316,11 @@ def cut(file: Path) -> None:
     file.write_bytes(file.read_bytes()[:-1])
 
 
-def test_pictures_of_no_class_cannot_be_trained_on(fresh, samples):
+def test_images_of_no_class_cannot_be_trained_on(fresh, samples):
     convert(samples / "test", fresh / "data", "plain", "--unlabeled")
     both = ["--train_data", "data/plain", "--validation_data", "data/plain"]
     process = run_program("run.py", *SHORT, *both, cwd=fresh, status=2)
-    assert "data/plain has no classes to learn" in process.stderr
+    assert "data/plain has no labels to learn" in process.stderr
 
 
 @pytest.mark.parametrize(
@@ -368,16 +330,16 @@ def test_pictures_of_no_class_cannot_be_trained_on(fresh, samples):
         (Path.unlink, "train-00001-of-00003.tfrecord: there is no such file, but .*train.json na"),
     ],
 )
-def test_damage_that_can_be_known_is_told_before_training(fresh, change, message):
+def test_damage_that_can_be_known_is_reported_before_training(fresh, change, message):
     change(shard(fresh))
     process = run_program("run.py", *SHORT, cwd=fresh, status=2)
     assert re.search(message, process.stderr)
     assert process.stdout == ""
-    assert not (fresh / "out").exists()
+    assert not (fresh / "runs").exists()
 
 
 @pytest.mark.parametrize("words", [[], ["--shuffle", "stream"]])
-def test_a_bit_that_has_changed_is_told_by_shard_and_record(fresh, words):
+def test_a_bit_that_has_changed_is_reported_by_shard_and_record(fresh, words):
     file = shard(fresh)
     data = bytearray(file.read_bytes())
     data[40] ^= 1
@@ -386,8 +348,8 @@ def test_a_bit_that_has_changed_is_told_by_shard_and_record(fresh, words):
     assert process.stderr.splitlines()[-1] == f"error: {file}: record 0 is damaged"
 
 
-def test_a_damaged_record_of_an_evaluation_is_told_too(trained, fresh):
-    shutil.copytree(trained / "out", fresh / "out")
+def test_a_damaged_record_of_an_evaluation_is_reported_too(trained, fresh):
+    shutil.copytree(trained / "runs", fresh / "runs")
     file = shard(fresh, "test", 0)
     data = bytearray(file.read_bytes())
     data[-1] ^= 1
@@ -396,7 +358,6 @@ def test_a_damaged_record_of_an_evaluation_is_told_too(trained, fresh):
     assert re.fullmatch(f"error: {file}: record [0-9]+ is damaged", process.stderr.splitlines()[-1])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("place", ["model_dir", "best_model_dir"])
 def test_a_full_disk_is_one_line_and_the_run_goes_on_when_there_is_room(fresh, small_disk, place):
     words = [*SHORT, "--train_epochs", 8, "--epochs_between_evals", 1]
@@ -437,15 +398,15 @@ def test_a_full_disk_is_one_line_and_the_run_goes_on_when_there_is_room(fresh, s
         (["--hyperparameter_file", "no.yaml"], "no.yaml: No such file or directory"),
         (["--split", "test"], "--split belongs to evaluate, not to train"),
         (["evaluate", "--split", "tset"], "--split: tset is not one of train, validation, test"),
-        (["evaluate"], "model: there is no best model in HERE/out/best yet: train first"),
+        (["evaluate"], "model: there is no best model in HERE/runs/default/best yet: train first"),
         (
             ["predict", "--input", "data", "--model", "latest"],
             "there is no checkpoint in HERE/out/cur",
         ),
         (["export", "--model", "x/y"], "model: there is no checkpoint HERE/x/y (allowed: latest,"),
         (["predict"], "predict: --input is missing"),
-        (["--train_data", "none"], "train_data: there is no data set HERE/none: convert_"),
-        (["--validation_data", "none"], "with --validation_fraction 0.1; the best model is chosen"),
+        (["--train_data", "none"], "train_data: there is no dataset HERE/none: make one by"),
+        (["--validation_data", "none"], "or --validation_fraction 0.1 with the training data"),
     ],
 )
 def test_a_mistake_is_one_line_and_nothing_is_written(fresh, words, message):
@@ -471,7 +432,7 @@ def test_run_yaml_keeps_what_every_start_used(fresh):
     assert "changed since the last start: learning_rate: 0.003 -> 0.0001\n" in process.stdout
     assert process.stdout.count("changed") == 2
 
-    path = fresh / "out/current/run.yaml"
+    path = fresh / "runs/default/checkpoints/run.yaml"
     first, second = yaml.safe_load_all(path.read_text())
     assert first["git"] is None
     assert len(second["git"]["commit"]) == 40
@@ -484,7 +445,7 @@ def test_run_yaml_keeps_what_every_start_used(fresh):
     assert second["data"]["train_data"] == hashlib.sha256(card.read_bytes()).hexdigest()
     assert second["settings"]["train_batch_size"] == 16
     assert second["start"] == {"step": 4, "examples": 64}
-    assert second["settings"]["model_dir"] == f"{fresh}/out/current"
+    assert second["settings"]["model_dir"] == f"{fresh}/runs/default/checkpoints"
     assert second["hyperparameters"]["learning_rate"] == 1e-4
     assert first["time"] <= second["time"]
 
@@ -494,26 +455,43 @@ def test_run_yaml_keeps_what_every_start_used(fresh):
     assert path.read_bytes() == before
 
 
-def test_a_model_that_does_not_fit_is_refused(trained, tmp_path, samples):
-    process = run_program("run.py", "evaluate", cwd=trained, status=2)
-    assert f"image_size: 64, but the model in {trained}/out/best has 16: use" in process.stderr
+def test_the_architecture_of_a_trained_model_is_that_of_the_run(trained):
+    process = run_program("run.py", "evaluate", cwd=trained)
+    assert "accuracy: " in process.stdout
+    process = run_program("run.py", "evaluate", "--image_size", 64, cwd=trained, status=2)
+    assert f"image_size: 64, but the model in {trained}/runs/default/best has 16" in process.stderr
     process = run_program("run.py", "--train_epochs", 9, cwd=trained, status=2)
-    assert f"image_size: 64, but the model in {trained}/out/current has 16" in process.stderr
-    process = run_program("run.py", "predict", *SHORT, "--input", "no", cwd=trained, status=2)
+    place = f"{trained}/runs/default/checkpoints"
+    assert (
+        f"image_size: 64, but the model in {place} has 16: pass --image_size 16" in process.stderr
+    )
+    process = run_program("run.py", "predict", "--input", "no", cwd=trained, status=2)
     assert process.stderr == "error: --input: there is no no\n"
+
+
+def test_runs_of_different_names_stand_beside_each_other(trained):
+    process = run_program("run.py", "--run", "small", *SHORT, "--image_size", 20, cwd=trained)
+    assert "best model: loss" in process.stdout
+    assert "evaluate --split test --run=small" in process.stdout
+    run_program("run.py", "evaluate", "--run", "small", cwd=trained)
+    assert (trained / "runs/small/evaluation/test/report.html").exists()
+    process = run_program("run.py", "--run", "../x", cwd=trained, status=2)
+    assert "run: ../x is not a name of letters, digits, . - and _" in process.stderr
 
 
 def test_the_best_of_another_run_is_not_mixed_up_with_this_one(trained):
     words = [*SHORT, "--model_dir", "out/other"]
-    process = run_program("run.py", *words, cwd=trained, status=2)
-    assert (
-        f"best_model_dir: {trained}/out/best holds the best model of another run" in process.stderr
+    process = run_program(
+        "run.py", *words, "--best_model_dir", "runs/default/best", cwd=trained, status=2
     )
+    place = f"best_model_dir: {trained}/runs/default/best"
+    assert f"{place} holds the best model of another run" in process.stderr
     assert not (trained / "out/other").exists()
     run_program("run.py", *words, "--best_model_dir", "out/other-best", cwd=trained)
+    words += ["--best_model_dir", "runs/default/best"]
     process = run_program("run.py", *words, "--train_epochs", 9, cwd=trained, status=2)
     assert "since that of" in process.stderr
-    assert "is ../other-best: take another folder" in process.stderr
+    assert "is ../other-best: start a run of its own with --run NAME" in process.stderr
 
 
 def test_a_project_can_be_moved(trained, tmp_path):
@@ -528,9 +506,9 @@ def test_a_folder_that_cannot_be_made_is_one_line(fresh):
         process = run_program("run.py", flag, "project.yaml/x", cwd=fresh, status=2)
         line = f"error: {flag[2:]}: {fresh}/project.yaml is a file, not a folder\n"
         assert process.stderr == line
-    process = run_program("run.py", "--model_dir", "out/best", cwd=fresh, status=2)
+    process = run_program("run.py", "--model_dir", "runs/default/best", cwd=fresh, status=2)
     assert process.stderr == (
-        f"error: command line: best_model_dir: {fresh}/out/best is model_dir too\n"
+        f"error: command line: best_model_dir: {fresh}/runs/default/best is model_dir too\n"
     )
 
 
@@ -545,7 +523,7 @@ def test_a_folder_that_cannot_be_made_is_one_line(fresh):
         (["predict", "--input", "x", "--output", "data"], "--output: data is a folder, not a file"),
     ],
 )
-def test_a_place_that_cannot_be_written_to_is_told_before_the_work(trained, words, message):
+def test_a_place_that_cannot_be_written_to_is_reported_before_the_work(trained, words, message):
     process = run_program("run.py", *words, *SHORT, cwd=trained, status=2)
     assert message in process.stderr.replace(str(trained), "HERE")
 
@@ -553,8 +531,8 @@ def test_a_place_that_cannot_be_written_to_is_told_before_the_work(trained, word
 @pytest.mark.parametrize(
     ("file", "line"),
     [
-        ("out/best/best.json", "best.json: not a file that was written here"),
-        ("out/current/run.yaml", "run.yaml: not a file that was written here"),
+        ("runs/default/best/best.json", "best.json: not a file that was written here"),
+        ("runs/default/checkpoints/run.yaml", "run.yaml: not a file that was written here"),
     ],
 )
 def test_a_file_of_the_run_that_is_damaged_is_one_line(trained, tmp_path, file, line):
@@ -575,12 +553,12 @@ def test_print_config_tells_where_each_value_came_from(fresh):
     words = ["--config_set", "gtx1080ti", "--learning_rate", "1e-4", "--print_config"]
     lines = run_program("run.py", *words, cwd=fresh).stdout.splitlines()
     assert "  learning_rate: 0.0001  # command line" in lines
-    assert f"  model_dir: {fresh}/out/current  # project.yaml:12, set default" in lines
+    assert f"  model_dir: {fresh}/runs/default/checkpoints  # default" in lines
     assert any(line.startswith("  train_batch_size: 64  # project.yaml:") for line in lines)
     assert any(line.endswith(", set gtx1080ti") for line in lines)
     assert any(line.endswith(", set default") for line in lines)
     assert "  xla: false  # default" in lines
-    assert not (fresh / "out").exists()
+    assert not (fresh / "runs").exists()
 
 
 def test_help_does_not_import_tensorflow(tmp_path):

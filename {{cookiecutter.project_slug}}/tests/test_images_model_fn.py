@@ -1,14 +1,23 @@
 """The model: its losses and metrics against NumPy, and what it gives in each mode."""
 
-import dataclasses
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from conftest import make_run
 
-from library.estimator import Estimator, ModeKeys, RunConfig
-from library.train import global_step_of, read_divergence
+from library.data import Target
+from library.estimator import Estimator, ModeKeys
+from library.train import (
+    CheckpointHook,
+    ModelCard,
+    Plan,
+    Run,
+    global_step_of,
+    read_divergence,
+)
 from project.model_fn import learning_rate, model_fn
 from project.settings import Hyperparameters
 
@@ -19,12 +28,17 @@ LABELS = np.arange(21) % 7
 KEYS = [f"{number}.jpg" for number in range(21)]
 
 
-def params(**changes) -> dict:
-    hyperparameters = dataclasses.asdict(Hyperparameters(image_size=16))
-    ours = {"class_names": NAMES, "random_seed": 0, "xla": False, "compute_dtype": "float32"}
-    ours |= {"sync_workers": 0, "is_chief": True}
-    ours |= {"train_batch_size": 7, "num_examples": 21, "examples_offset": 0}
-    return {**hyperparameters, **ours, **changes}
+def model_run(folder: Path, classes: list[str] = NAMES, examples_seen: int = 0, **changes) -> Run:
+    """A run at its start, 21 examples per epoch in batches of 7."""
+    options = {"image_size": 16, "train_batch_size": 7} | changes
+    run = make_run(Path("no-data"), folder, **options)
+    plan = Plan(None, 0, examples_seen, 21, 7, steps=100, steps_between_evals=100)
+    model = ModelCard("classification", Target("class", tuple(classes)), {})
+    return run.replace(model_card=model, plan=plan)
+
+
+def spec_of(run: Run, features, labels, mode: str):
+    return model_fn(features, labels, mode, run.hyperparameters, run=run)
 
 
 def batches(batch_size: int, count: int | None = 1) -> tf.data.Dataset:
@@ -33,14 +47,13 @@ def batches(batch_size: int, count: int | None = 1) -> tf.data.Dataset:
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Estimator:
-    config = RunConfig(model_dir=str(tmp_path_factory.mktemp("model")), save_summary_steps=1)
-    model = Estimator(model_fn, config=config, params=params())
-    return model.train(lambda: batches(7, None), steps=6)
+def model(tmp_path_factory: pytest.TempPathFactory) -> Estimator:
+    run = model_run(tmp_path_factory.mktemp("model"), save_summary_steps=1)
+    return run.estimator().train(lambda: batches(7, None), steps=6)
 
 
-def test_predictions_are_names_and_probabilities(trained):
-    rows = list(trained.predict(lambda: batches(8)))
+def test_predictions_are_names_and_probabilities(model):
+    rows = list(model.predict(lambda: batches(8)))
     assert len(rows) == 21
     for row in rows:
         best = row["probabilities"].argmax()
@@ -50,11 +63,11 @@ def test_predictions_are_names_and_probabilities(trained):
 
 
 @pytest.mark.parametrize("keys", [RANDOM.permutation(21), [f"käse {n}" for n in range(21)]])
-def test_keys_come_out_beside_the_predictions(trained, keys):
+def test_keys_come_out_beside_the_predictions(model, keys):
     def input_fn():
         return tf.data.Dataset.from_tensor_slices({"image": IMAGES, "key": keys}).batch(8)
 
-    rows, before = (list(trained.predict(make)) for make in (input_fn, lambda: batches(8)))
+    rows, before = (list(model.predict(make)) for make in (input_fn, lambda: batches(8)))
     found = [row["key"] for row in rows]
     assert [key.decode() if isinstance(key, bytes) else key for key in found] == list(keys)
     for row, row_before in zip(rows, before, strict=True):
@@ -62,12 +75,12 @@ def test_keys_come_out_beside_the_predictions(trained, keys):
 
 
 @pytest.mark.parametrize("batch_size", [1, 5, 8, 20, 21])
-def test_metrics_are_averages_over_examples_whatever_the_batch(trained, batch_size):
-    found = trained.evaluate(lambda: batches(batch_size))
-    p = np.array([row["probabilities"] for row in trained.predict(lambda: batches(21))], np.float64)
+def test_metrics_are_averages_over_examples_whatever_the_batch(model, batch_size):
+    found = model.evaluate(lambda: batches(batch_size))
+    p = np.array([row["probabilities"] for row in model.predict(lambda: batches(21))], np.float64)
     targets = np.eye(7)[LABELS] * 0.9 + 0.1 / 7
     kernels = [
-        trained.get_variable_value(v) for v in trained.get_variable_names() if v.endswith("kernel")
+        model.get_variable_value(v) for v in model.get_variable_names() if v.endswith("kernel")
     ]
     l2 = 1e-5 * sum((kernel.astype(np.float64) ** 2).sum() / 2 for kernel in kernels)
     right = p.argmax(1) == LABELS
@@ -80,17 +93,16 @@ def test_metrics_are_averages_over_examples_whatever_the_batch(trained, batch_si
     assert found["mean_per_class_accuracy"] == pytest.approx(np.mean(classes))
 
 
-def test_top_5_needs_more_than_5_classes():
+def test_top_5_needs_more_than_5_classes(tmp_path):
     with tf.Graph().as_default():
         features = {"image": tf.constant(IMAGES[:5]), "key": tf.constant(KEYS[:5])}
-        spec = model_fn(
-            features, tf.constant(LABELS[:5]), ModeKeys.EVAL, params(class_names=NAMES[:5])
-        )
+        run = model_run(tmp_path, NAMES[:5])
+        spec = spec_of(run, features, tf.constant(LABELS[:5]), ModeKeys.EVAL)
     assert set(spec.eval_metric_ops) == {"accuracy", "mean_per_class_accuracy"}
 
 
-def test_training_moves_the_averages_of_batch_norm(trained):
-    assert np.abs(trained.get_variable_value("block0/mean")).max() > 1e-3
+def test_training_moves_the_averages_of_batch_norm(model):
+    assert np.abs(model.get_variable_value("block0/mean")).max() > 1e-3
 
 
 def train_values(steps: int = 3, trainable: bool = False, **changes) -> list[np.ndarray]:
@@ -98,7 +110,7 @@ def train_values(steps: int = 3, trainable: bool = False, **changes) -> list[np.
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         tf.compat.v1.train.create_global_step()
         features, labels = tf.compat.v1.data.make_one_shot_iterator(batches(7, None)).get_next()
-        spec = model_fn(features, labels, ModeKeys.TRAIN, params(**changes))
+        spec = spec_of(model_run(Path("unused"), **changes), features, labels, ModeKeys.TRAIN)
         session.run(tf.compat.v1.global_variables_initializer())
         for _ in range(steps):
             session.run(spec.train_op)
@@ -128,16 +140,18 @@ def test_every_hyperparameter_reaches_the_weights(change):
     assert any((a != b).any() for a, b in zip(before, after, strict=True))
 
 
-def rates(steps: int, **changes) -> list[float]:
+def rates(steps: int, examples_seen: int = 0, **changes) -> list[float]:
     """The learning rate of each step, at 4 steps an epoch and a rate of 2."""
-    all_params = params(num_examples=28, learning_rate=2.0, **changes)
-    return [float(learning_rate(tf.constant(s, tf.int64), all_params)) for s in range(steps)]
+    plan = Plan(None, 0, examples_seen, 28, 7, steps=100, steps_between_evals=100)
+    params = Hyperparameters(learning_rate=2.0, **changes)
+    epochs = [plan.epochs(tf.constant(step, tf.int64)) for step in range(steps)]
+    return [float(learning_rate(each, plan.epochs_per_step, params)) for each in epochs]
 
 
 def test_schedules_are_functions_of_the_step():
     assert rates(9) == [2.0] * 9
     assert rates(9, warmup_epochs=1) == [0.5, 1.0, 1.5, 2.0, *[2.0] * 5]
-    assert rates(3, warmup_epochs=1, examples_offset=7) == [1.0, 1.5, 2.0]
+    assert rates(3, warmup_epochs=1, examples_seen=7) == [1.0, 1.5, 2.0]
     step = {"learning_rate_schedule": "step", "decay_epochs": 0.5, "decay_rate": 0.1}
     np.testing.assert_allclose(rates(5, **step), [2, 2, 0.2, 0.2, 0.02], rtol=1e-6)
     exponential = {"learning_rate_schedule": "exponential", "decay_epochs": 1, "decay_rate": 0.5}
@@ -168,23 +182,22 @@ def test_what_is_not_finite_stops_before_it_does_harm(tmp_path, pixel, l2, step,
     """A gradient that is not a number, under a loss that is one; and a loss that is infinite."""
     images = IMAGES.copy()
     images[10] = pixel  # in the second batch
-    model = Estimator(
-        model_fn,
-        config=RunConfig(model_dir=str(tmp_path), save_checkpoints_steps=1),
-        params=params(l2_regularization=l2),
-    )
+    run = model_run(tmp_path, l2_regularization=l2)
+    model, folder = run.estimator(), run.settings.model_dir
+    save = CheckpointHook(folder, every=1)
     with pytest.raises(tf.errors.InvalidArgumentError) as error:
         model.train(
             lambda: tf.data.Dataset.from_tensor_slices(
                 ({"image": images, "key": KEYS}, LABELS)
-            ).batch(7)
+            ).batch(7),
+            hooks=[save],
         )
     found = read_divergence(error.value)
     assert found["step"] == step
     assert found["loss"] == "inf" if l2 == np.inf else 0 < found["loss"] < 9
     assert found["gradient_norms"][name] == norm
     assert json.loads(json.dumps(found, allow_nan=False)) == found
-    assert global_step_of(tf.train.latest_checkpoint(tmp_path)) == step
+    assert global_step_of(tf.train.latest_checkpoint(folder)) == step
     for variable in model.get_variable_names():
         assert np.isfinite(model.get_variable_value(variable)).all()
 
@@ -198,12 +211,12 @@ def test_the_same_settings_give_the_same_weights():
     assert all((a == b).all() for a, b in zip(train_values(), train_values(), strict=True))
 
 
-def test_xla_marks_the_network_for_compilation_but_not_the_export():
+def test_xla_marks_the_network_for_compilation_but_not_the_export(tmp_path):
     def marked(xla: bool, mode: str) -> int:
         with tf.Graph().as_default() as graph:
             tf.compat.v1.train.create_global_step()
             features = {"image": tf.constant(IMAGES), "key": tf.constant(KEYS)}
-            model_fn(features, tf.constant(LABELS), mode, params(xla=xla))
+            spec_of(model_run(tmp_path, xla=xla), features, tf.constant(LABELS), mode)
             attributes = (op.node_def.attr for op in graph.get_operations())
             return sum("_XlaCompile" in each and each["_XlaCompile"].b for each in attributes)
 
