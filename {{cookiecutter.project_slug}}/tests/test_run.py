@@ -154,7 +154,7 @@ def test_a_run_that_is_stopped_saves_and_goes_on(fresh, number):
     assert process.returncode == 130
     assert "Traceback" not in errors
     step = latest_step(fresh)
-    assert f"interrupted: saved at step {step}; the same command continues from there" in errors
+    assert f"interrupted: saved at step {step}; run the same command to resume" in errors
     assert 5 <= step < 100
     again = run_program("run.py", *SHORT, "--train_epochs", 8, cwd=fresh)
     assert f"training from step {step} to" in again.stdout
@@ -197,7 +197,7 @@ def test_the_time_that_a_run_may_take_is_kept(fresh):
     process = run_program("run.py", *LONG, "--max_minutes", 0.03, cwd=fresh, status=130)
     step = latest_step(fresh)
     assert process.stderr.endswith(
-        f"interrupted: saved at step {step}; the same command continues from there\n"
+        f"interrupted: saved at step {step}; run the same command to resume\n"
     )
 
 
