@@ -282,6 +282,7 @@ from tensorflow.python.estimator.estimator import EstimatorV2
 from tensorflow.python.estimator import estimator_lib
 from tensorflow_estimator.python.estimator.canned.dnn import DNNClassifierV2
 import tensorflow.python.estimator.canned.head as head
+from tensorflow.python.estimator.keras import model_to_estimator
 
 assert tf.estimator.Estimator is attribute.Estimator is by_name.Estimator is EstimatorV2
 assert tf2.estimator.Estimator is tf.compat.v2.estimator.Estimator is EstimatorV2

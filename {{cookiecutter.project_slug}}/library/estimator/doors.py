@@ -21,7 +21,9 @@ _HOSTS = [
 ]
 """The modules with an attribute `estimator`."""
 
-_MOVED = {"tensorflow.python.estimator": "tensorflow_estimator.python.estimator"}
+_NEW = "tensorflow_estimator.python.estimator"
+_MOVED = {"tensorflow.python.estimator.keras": f"{_NEW}.keras_lib"}
+_MOVED["tensorflow.python.estimator"] = _NEW
 for _host in _HOSTS:
     _version = "v1" if _host.endswith("v1") else "v2"
     _MOVED[f"{_host}.estimator"] = f"tensorflow_estimator._api.{_version}.estimator"
