@@ -11,7 +11,7 @@ export PYTHONDONTWRITEBYTECODE = 1
 export RUFF_NO_CACHE = true
 export MYPY_CACHE_DIR = $(CURDIR)/build/mypy
 
-.PHONY: demo demo-audio test matrix lint benchmark peers screenshots
+.PHONY: demo demo-audio test matrix canary lint benchmark peers screenshots
 
 demo: $(VENV)/installed  ## from nothing to a trained, evaluated, exported classifier
 	$(RENDER)
@@ -25,8 +25,11 @@ test: lint  ## the tests in place, then those of the template
 	cd "$(TEMPLATE)" && $(BIN)/python -m pytest -p no:cacheprovider -n logical --dist worksteal -m "slow or not slow"
 	$(BIN)/python -m pytest -p no:cacheprovider
 
-matrix: $(VENV)/installed  ## the oldest and the newest TensorFlow, each with its Pythons
+matrix: $(VENV)/installed  ## TensorFlow from 2.15 to the newest, each with its Pythons
 	$(BIN)/python tests/matrix.py build/matrix
+
+canary: $(VENV)/installed  ## the nightly build of TensorFlow
+	$(BIN)/python tests/matrix.py build/matrix --canary
 
 benchmark: $(VENV)/installed  ## what takes time, as ratios
 	$(BIN)/python benchmarks/help.py
