@@ -1,6 +1,6 @@
-"""Windows of recordings, and features made once or each time: python benchmarks/sound.py
+"""Windows of clips, and features made once or each time: python benchmarks/sound.py
 
-Random windows of one second come from archives by the number of the recording, and from the same
+Random windows of one second come from archives by the number of the clip, and from the same
 archives opened and closed again for each window. Log-mel features of such windows are made in the
 pipeline, or replayed from what was recorded.
 """
@@ -17,23 +17,23 @@ import numpy as np
 from common import in_turns, system_name
 
 import tensorflow as tf  # isort: skip  after library, which chooses its Keras
-from library.audio import Archive, log_mel, random_windows, to_float, write_archive, write_index
-from library.data import Card, record_dataset, replay_dataset, shuffle_and_repeat
+from library.audio import Archive, log_mel, random_windows, to_float, write_index, write_shard
+from library.data import Card, Target, record_dataset, replay_dataset, shuffle_and_repeat
 
-RATE, SECONDS, RECORDINGS, SHARDS, ROUNDS = 16000, 4, 1000, 4, 3
+RATE, SECONDS, CLIPS, SHARDS, ROUNDS = 16000, 4, 1000, 4, 3
 WINDOWS, ELEMENTS = 10_000, 2000
 
 
 def make_archives(path: Path) -> None:
-    """Recordings of noise in archives of equal size."""
-    random, shards = np.random.default_rng(0), []
+    """Clips of noise in archives of equal size."""
+    random, written = np.random.default_rng(0), []
     for shard in range(SHARDS):
         file = path.with_name(f"{path.name}-{shard:05}-of-{SHARDS:05}.h5")
-        waveforms = random.integers(-(2**15), 2**15, [RECORDINGS // SHARDS, RATE * SECONDS])
-        rows = [("", 0, "noise", (each.astype(np.int16), RATE)) for each in waveforms]
-        shards.append(write_archive(file, rows))
-    card = Card(["noise"], {"noise": RECORDINGS}, shards, {})
-    write_index(path, [path.with_name(shard.file) for shard in shards])
+        waveforms = random.integers(-(2**15), 2**15, [CLIPS // SHARDS, RATE * SECONDS])
+        examples = [("", 0, (each.astype(np.int16), RATE)) for each in waveforms]
+        written.append(write_shard(file, examples, Target("class", ("noise",))))
+    card = Card(["noise"], {"noise": CLIPS}, [shard for shard, _ in written], {})
+    write_index(path, [rows for _, rows in written])
     card.save(f"{path}.json")
 
 
@@ -79,7 +79,7 @@ WAYS = {
 def time_windows(name: str, path: str) -> None:
     """Print wall and CPU seconds of a way, in a process of its own: HDF5 knows what is open."""
     archive = Archive(path)
-    windows = WAYS[name](archive, shuffle_and_repeat(RECORDINGS, seed=0).enumerate())
+    windows = WAYS[name](archive, shuffle_and_repeat(CLIPS, seed=0).enumerate())
     run = functools.partial(drain, windows.take(WINDOWS).batch(64).prefetch(2))
     print(json.dumps(in_turns(1, run=run)["run"]))
 
@@ -100,7 +100,7 @@ def main() -> None:
                 times[name].append(json.loads(printed))
         show(WINDOWS, "windows", {name: np.median(each, axis=0) for name, each in times.items()})
 
-        samples = shuffle_and_repeat(RECORDINGS, seed=0).enumerate()
+        samples = shuffle_and_repeat(CLIPS, seed=0).enumerate()
         windows = kept_open(Archive(path), samples)
         made = windows.map(features_of, num_parallel_calls=tf.data.AUTOTUNE)
         record_dataset(made.take(ELEMENTS), Path(folder) / "features")

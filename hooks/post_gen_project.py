@@ -9,24 +9,21 @@ for cache in ("__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache"):
         shutil.rmtree(folder)
 
 OF_IMAGES = """
-library/images library/nn/pretrained.py
-tests/made_images.py tests/test_all_reduce.py tests/test_cache.py tests/test_cluster.py
-tests/test_convert_dataset.py tests/test_duplicates.py tests/test_effects.py tests/test_images_fuzz.py
-tests/test_images_ops.py tests/test_input_fn.py tests/test_images_kinds.py tests/test_model_fn.py
-tests/test_images_networks.py tests/test_images_pretrained.py tests/test_images_files.py
-tests/test_profiling.py
-tests/test_run.py tests/test_sources.py tests/test_training_steps.py tests/training_steps.py
-docs/from_tensorflow_2.15.md docs/from_tensorflow_2.15/old_project.py
+library/images library/nn/pretrained.py tests/made_images.py tests/test_images_*.py
+tests/test_all_reduce.py tests/test_cache.py tests/test_cluster.py tests/test_convert_dataset.py
+tests/test_duplicates.py tests/test_effects.py tests/test_input_fn.py tests/test_model_fn.py
+tests/test_profiling.py tests/test_run.py tests/test_sources.py tests/test_training_steps.py
+tests/training_steps.py docs/from_tensorflow_2.15.md docs/from_tensorflow_2.15
 """
-OF_AUDIO = "library/audio tests/test_audio.py"
+OF_AUDIO = "library/audio tests/made_audio.py tests/test_audio_*.py"
 
-# The template is the project for pictures; what is other for recordings lies in the folder audio.
+# The template is the project for images; what differs for audio is in the folder audio.
 audio = "{{ cookiecutter.modality }}" == "audio"
-for name in (OF_IMAGES if audio else OF_AUDIO).split():
-    shutil.rmtree(name) if Path(name).is_dir() else Path(name).unlink()
+for pattern in (OF_IMAGES if audio else OF_AUDIO).split():
+    for path in list(Path().glob(pattern)):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
 if audio:
     shutil.copytree("audio", ".", dirs_exist_ok=True)
-    Path("docs/from_tensorflow_2.15").rmdir()
     names = Path("library/nn/__init__.py")  # those of library/nn/pretrained.py are gone with it
     lines = names.read_text().splitlines(keepends=True)
     names.write_text("".join(line for line in lines if ".pretrained " not in line))

@@ -1,4 +1,4 @@
-"""Audio clips: files, archives, windows, features, examples and sample data."""
+"""Audio clips: files, archives, windows, features, sample data."""
 
 from typing import TYPE_CHECKING
 
@@ -6,16 +6,17 @@ from library.util import lazy
 
 if TYPE_CHECKING:
     from library.audio import sample_data
-    from library.audio.archives import Archive, write_archive
-    from library.audio.files import read_sound, standard_waveform, wav_bytes
-    from library.audio.ops import (
-        covering_windows,
-        dataset_from_dir,
-        dataset_signal_slice_windows,
-        log_mel,
-        random_windows,
-        to_float,
+    from library.audio.archives import Archive, verify_shard, write_index, write_shard
+    from library.audio.examples import (
+        encoded_examples,
+        labels_of,
+        read_clips,
+        train_ids,
+        train_keys,
+        train_windows,
     )
+    from library.audio.files import canonical_waveform, read_audio, wav_bytes
+    from library.audio.ops import covering_windows, log_mel, random_windows, to_float
     from library.audio.records import (
         HELP,
         SUFFIX,
@@ -24,9 +25,7 @@ if TYPE_CHECKING:
         canonicalize,
         open_data,
         thumbnail,
-        verify_shard,
-        write_index,
-        write_shard,
     )
+    from library.audio.signals import dataset_from_dir, dataset_signal_slice_windows
 
 __getattr__ = lazy(__name__, __file__)

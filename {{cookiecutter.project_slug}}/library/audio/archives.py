@@ -1,60 +1,74 @@
-"""Recordings in HDF5 archives: their windows by number.
+"""Audio clips in HDF5 archives: their windows by number.
 
-A data set of recordings of the name `train` in the folder `data` consists of
+A dataset of audio clips called `train` in the folder `data` consists of
 
-    data/train-00000-of-00002.h5    a dataset 000000/waveform for each recording, int16 [samples];
-                                    its group has the attributes file, label and class
-    data/train.index                the label and the length of each (a NumPy file of INDEX rows)
-    data/train.json                 the card; it is written last: no card, no data set
+    data/train-00000-of-00002.h5    a dataset 000000/waveform for each clip, int16 [samples]; its
+                                    group has the attributes file, and label and class, or labels,
+                                    or value
+    data/train.index                label and length of each clip (a NumPy file, see index_dtype)
+    data/train.json                 the card; it is written last: no card, no dataset
 """
 
+import collections
 import contextlib
 import functools
 import hashlib
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
 
 from library.config import URL
-from library.data import Card, DamagedRecordError, Shard
+from library.data import Card, DamagedRecordError, Label, Shard, Target
 from library.util import UserError, replacing
 
-INDEX = np.dtype([("shard", "<u4"), ("label", "<i4"), ("length", "<i8")])
-OPEN_FILES, OPEN_RECORDINGS = 32, 1024
+OPEN_FILES, OPEN_CLIPS = 32, 1024
 """Of each thread, kept open between reads."""
 
+Clip = tuple[np.ndarray, int]
+"""A waveform, int16 [samples], and how many samples of it are stored together."""
 
-def write_archive(
-    path: Path, recordings: Iterable[tuple[str, int, str, tuple[np.ndarray, int]]]
-) -> Shard:
-    """Write one file of recordings.
 
-    Args:
-        path: of the file.
-        recordings: name of the file, label, name of the class and, together, the waveform, int16
-            [samples], and how many samples of it are stored together: those of a window.
+def index_dtype(target: Target) -> np.dtype:
+    """A row of the index; one bit for each of several classes."""
+    kinds = {"value": ("<f8",), "labels": ("u1", (-(-len(target.classes) // 8),))}
+    label = kinds.get(target.label, ("<i4",))
+    return np.dtype([("shard", "<u4"), ("label", *label), ("length", "<i8")])
 
-    Returns:
-        Its entry for the card.
-    """
-    number = -1
+
+# ---- writing -----------------------------------------------------------------------------------
+
+
+def write_shard(
+    path: Path, examples: Iterable[tuple[str, Label, Clip]], target: Target
+) -> tuple[Shard, np.ndarray]:
+    """Write one archive: name of the file, label and clip of each; its card's entry, index rows."""
+    rows = []
     with replacing(path) as temporary:
         with _created(temporary) as archive:
-            for number, (file, label, class_name, recording) in enumerate(recordings):
-                waveform, chunk = recording
+            for number, (file, label, (waveform, chunk)) in enumerate(examples):
                 name, without_time = _name_of(number).encode(), _untimed(h5py.h5p.GROUP_CREATE)
                 group = h5py.Group(h5py.h5g.create(archive.id, name, gcpl=without_time))
                 chunks = (min(chunk, len(waveform)),)
                 group.create_dataset("waveform", data=waveform, chunks=chunks)
                 group.attrs["file"] = file.encode(errors="surrogateescape")
-                group.attrs["label"] = label
-                group.attrs["class"] = class_name
+                group.attrs.update(_attributes(label, target))
+                rows.append(_index_row(label, len(waveform), target))
         size, checksum = temporary.stat().st_size, sha256_of_file(temporary)
-    return Shard(path.name, number + 1, size, checksum)
+    return Shard(path.name, len(rows), size, checksum), np.array(rows, index_dtype(target))
+
+
+def write_index(path: Path | str, rows_by_shard: Iterable[np.ndarray]) -> None:
+    """Write the index of the dataset `path`: the rows of each shard, in the order of the shards."""
+    rows_by_shard = list(rows_by_shard)
+    for number, rows in enumerate(rows_by_shard):
+        rows["shard"] = number
+    with replacing(f"{path}.index") as temporary, open(temporary, "wb") as file:
+        np.save(file, np.concatenate(rows_by_shard))
 
 
 def _created(path: Path) -> h5py.File:
@@ -66,10 +80,24 @@ def _created(path: Path) -> h5py.File:
 
 
 def _untimed(kind: int) -> h5py.h5p.PropOCID:
-    """Of a file or group without the time: the same recordings are always the same bytes."""
+    """Of a file or group without the time: the same clips are always the same bytes."""
     properties = h5py.h5p.create(kind)
     properties.set_obj_track_times(False)
     return properties
+
+
+def _attributes(label: Any, target: Target) -> dict[str, Any]:
+    if target.label == "labels":
+        return {"labels": np.array(label, np.int64)}
+    if target.label == "value":
+        return {"value": np.float64(label)}
+    return {"label": label, "class": target.classes[label] if target.classes else ""}
+
+
+def _index_row(label: Any, length: int, target: Target) -> tuple[int, Any, int]:
+    if target.label == "labels":
+        label = np.packbits(np.isin(np.arange(len(target.classes)), label))
+    return 0, label, length
 
 
 def sha256_of_file(path: str | Path) -> str:
@@ -81,32 +109,74 @@ def sha256_of_file(path: str | Path) -> str:
     return digest.hexdigest()
 
 
-def index_of(archives: Sequence[str | Path]) -> np.ndarray:
-    """Look at all recordings: rows of INDEX, in their order.
+# ---- reading -----------------------------------------------------------------------------------
 
-    Raises:
-        DamagedRecordError: a file is no archive, or one of its recordings has no waveform or label.
-    """
+
+def verify_shard(
+    path: Path, target: Target, bad: Mapping[int, str], tell: Callable[[int, int], None]
+) -> dict[str, Any]:
+    """What a shard holds, and its faults: see `library.data.Modality`."""
+    faults, digest, examples = [], "", 0
+    count: collections.Counter[str] = collections.Counter()
+    try:
+        digest = sha256_of_file(path)
+        for label, length in _labels_and_lengths(path, target):
+            tell(examples, length * 2)
+            if label is None:
+                faults.append(f"{path.name}: {_no_label(examples, target)}")
+            elif target.label in ("class", "labels"):
+                count.update(target.classes[each] for each in np.atleast_1d(label).astype(int))
+            examples += 1
+    except OSError as error:
+        faults.append(f"{path.name}: {error.strerror}")
+    except DamagedRecordError as error:
+        faults.append(str(error))
+    found = {"examples": examples, "examples_per_class": dict(count)}
+    return {"faults": faults, "sha256": digest, **found}
+
+
+def _labels_and_lengths(path: str | Path, target: Target) -> Iterator[tuple[Any, int]]:
+    """Of each clip of an archive; None for a label that does not fit the target."""
+    with _opened(path) as archive, _translate_errors(functools.partial(str, path)):
+        for name in map(_name_of, range(len(archive))):
+            length = len(_waveform(archive, name))
+            yield _label_in(archive[name].attrs, target), length
+
+
+def _label_in(attributes: h5py.AttributeManager, target: Target) -> Any:
+    name = target.label if target.label in ("labels", "value") else "label"
+    label = np.asarray(attributes.get(name))
+    if target.label == "value":
+        return float(label) if label.dtype.kind == "f" and np.isfinite(label) else None
+    if label.dtype.kind != "i" or label.ndim != (target.label == "labels"):
+        return None
+    in_range = np.all((label >= 0) & (label < len(target.classes)))
+    return label.tolist() if in_range or target.label == "none" else None
+
+
+def _no_label(number: int, target: Target) -> str:
+    what = "value" if target.label == "value" else f"label from 0 to {len(target.classes) - 1}"
+    return f"clip {number} has no {what}"
+
+
+def _rows_of(path: str | Path, target: Target) -> np.ndarray:
+    """The index rows of an archive, read from it."""
     rows = []
-    for number, path in enumerate(archives):
-        with _opened(path) as archive, _damage_told(functools.partial(str, path)):
-            for name in map(_name_of, range(len(archive))):
-                length = len(_waveform(archive, name))
-                label = archive[name].attrs.get("label")
-                if not isinstance(label, np.integer):
-                    raise DamagedRecordError(f"{path}: recording {name} has no label")
-                rows.append((number, label, length))
-    return np.array(rows, INDEX)
+    for number, (label, length) in enumerate(_labels_and_lengths(path, target)):
+        if label is None:
+            raise DamagedRecordError(f"{path}: {_no_label(number, target)}")
+        rows.append(_index_row(label, length, target))
+    return np.array(rows, index_dtype(target))
 
 
 def _name_of(number: int) -> str:
-    """Of a recording, in its file."""
+    """Of a clip, in its file."""
     return f"{number:06}"
 
 
 @contextlib.contextmanager
-def _damage_told(place: Callable[[], object]) -> Iterator[None]:
-    """What HDF5 says of bytes that have changed becomes a line, which begins with the place."""
+def _translate_errors(place: Callable[[], object]) -> Iterator[None]:
+    """HDF5's errors about bytes that have changed become one line, which begins with the place."""
     try:
         yield
     except (OSError, KeyError, RuntimeError, TypeError, ValueError) as error:
@@ -116,16 +186,16 @@ def _damage_told(place: Callable[[], object]) -> Iterator[None]:
 
 def _opened(path: str | Path) -> h5py.File:
     try:
-        return h5py.File(path, rdcc_nbytes=0)  # no cache of chunks: a window comes by lot
+        return h5py.File(path, rdcc_nbytes=0)  # no cache of chunks: windows are read at random
     except OSError as error:
-        raise DamagedRecordError(f"{path}: not an HDF5 file that can be read: {error}") from error
+        raise DamagedRecordError(f"{path}: not a readable HDF5 file: {error}") from error
 
 
 def _waveform(archive: h5py.File, name: str) -> h5py.Dataset:
-    with _damage_told(lambda: f"{archive.filename}: recording {name}"):
+    with _translate_errors(lambda: f"{archive.filename}: clip {name}"):
         waveform = archive.get(f"{name}/waveform")
     if not isinstance(waveform, h5py.Dataset):
-        raise DamagedRecordError(f"{archive.filename}: recording {name} has no dataset waveform")
+        raise DamagedRecordError(f"{archive.filename}: clip {name} has no dataset waveform")
     if waveform.dtype != np.int16 or waveform.ndim != 1:
         raise DamagedRecordError(
             f"{archive.filename}: {name}/waveform is {waveform.dtype} {list(waveform.shape)}, not "
@@ -135,35 +205,45 @@ def _waveform(archive: h5py.File, name: str) -> h5py.Dataset:
 
 
 class Archive:
-    """The recordings of a data set by their number, in any order, from several threads.
+    """The clips of a dataset by their number, in any order, from several threads.
 
-    Files stay open from read to read, each thread with handles of its own.
+    Files stay open from read to read, each thread with handles of its own. A record is a whole
+    waveform, as bytes: so an Archive is a `library.data.Source`.
     """
 
-    def __init__(self, path: str | Path):
-        """Open the data set `path`, as "data/train".
+    dtype = np.dtype(object)
+    shape: Sequence[int] = ()
+    index: np.ndarray[Any, Any]
 
-        An index that is missing, or does not fit the card, is written anew.
+    def __init__(self, path: str | Path, *, sample_rate: int | None = None):
+        """Open the dataset `path`, as "data/train", which has to be of this sample rate.
+
+        An index that is missing, or does not fit the card, is rebuilt.
 
         Raises:
             UserError: a file is missing, or is not the one that the card describes, or is not on
-                this machine.
+                this machine; or the sample rate is another one.
         """
         if URL.match(str(path)):
-            raise UserError(f"{path}: recordings are read from files of this machine only")
+            raise UserError(f"{path}: audio clips are read from files of this machine only")
         self.card = Card.load(f"{path}.json")
+        rate = self.card.options.get("sample_rate")
+        if sample_rate not in (None, rate):
+            raise UserError(
+                f"sample_rate: {sample_rate}, but {path} has {rate}: set it, or convert the data "
+                "again with --sample_rate"
+            )
         self.shards = self.card.files(path)
-        index = Path(f"{path}.index")
-        if not self._open_index(index):
-            self.index = np.empty(0, INDEX)  # Windows replaces no file that is open
-            write_index(path, self.shards)
-            if not self._open_index(index):
-                raise UserError(f"{path}.json: its shards hold other recordings")
-            print(f"{index}: written anew, since it was missing or did not fit the shards")
+        if not self._open_index(f"{path}.index"):
+            self.index = np.empty(0, index_dtype(self.card.target))  # Windows replaces no file that is open
+            write_index(path, [_rows_of(shard, self.card.target) for shard in self.shards])
+            if not self._open_index(f"{path}.index"):
+                raise UserError(f"{path}.json: its shards hold other audio clips")
+            print(f"{path}.index: rebuilt, since it was missing or did not fit the shards")
         self.opened: dict[int, Callable[[int], h5py.Dataset]] = {}
 
-    def _open_index(self, path: Path) -> bool:
-        """Whether the index has a row for each recording of each shard."""
+    def _open_index(self, path: str) -> bool:
+        """Whether the index has a row for each clip of each shard."""
         try:
             self.index = np.load(path, mmap_mode="r")
         except (FileNotFoundError, EOFError, ValueError):
@@ -171,7 +251,8 @@ class Archive:
         counts = [shard.examples for shard in self.card.shards]
         self.first = np.cumsum([0, *counts[:-1]])
         numbers = np.repeat(np.arange(len(counts)), counts)
-        return self.index.dtype == INDEX and np.array_equal(self.index["shard"], numbers)
+        fits = self.index.dtype == index_dtype(self.card.target)
+        return fits and np.array_equal(self.index["shard"], numbers)
 
     @property
     def num_examples(self) -> int:
@@ -182,19 +263,17 @@ class Archive:
         """Bytes of each waveform."""
         return self.index["length"] * 2
 
-    def read(self, ids: np.ndarray) -> list[np.ndarray]:
-        """The waveforms of these numbers, int16 [samples] each."""
-        return [self._part(number, 0) for number in ids.tolist()]
-
-    def read_one(self, number: np.int64) -> np.ndarray:
-        """The waveform of this number, int16 [samples]."""
-        return self._part(int(number), 0)
+    def read(self, ids: np.ndarray) -> np.ndarray:
+        """The waveforms of these numbers: int64 [n] -> bytes objects [n], of int16 each."""
+        records = np.empty(len(ids), object)
+        records[:] = [self.waveform(number).tobytes() for number in ids]
+        return records
 
     def read_windows(self, ids: np.ndarray, starts: np.ndarray, win_len: int) -> np.ndarray:
-        """Parts of recordings, with zeros before their beginning and behind their end.
+        """Parts of clips, with zeros before their beginning and behind their end.
 
         Args:
-            ids: numbers of recordings, int64 [n].
+            ids: numbers of clips, int64 [n].
             starts: the sample where each window begins, int64 [n]; it may be below 0.
             win_len: samples in a window.
 
@@ -202,67 +281,56 @@ class Archive:
             int16 [n, win_len].
 
         Raises:
-            DamagedRecordError: a recording is not what was written.
+            DamagedRecordError: a clip is not what was written.
         """
         windows = np.zeros([len(ids), win_len], np.int16)
         for window, number, start in zip(windows, ids.tolist(), starts.tolist(), strict=True):
-            part = self._part(number, max(start, 0), max(start + win_len, 0))
+            part = self.waveform(number, max(start, 0), max(start + win_len, 0))
             window[max(-start, 0) :][: len(part)] = part
         return windows
 
-    def names(self, ids: np.ndarray) -> list[str]:
-        """The names of the files that these recordings come from."""
-        names = []
-        for number in ids.tolist():
-            recording = self._recording(number)
-            with _damage_told(functools.partial(self._place_of, number)):
-                file = recording.parent.attrs["file"]
-            names.append(file.encode(errors="surrogateescape").decode(errors="replace"))
-        return names
+    def labels(self, ids: np.ndarray) -> np.ndarray:
+        """int64 [n]; float32 [n, classes], 0 or 1, for several classes; float32 [n] for a value."""
+        target, labels = self.card.target, self.index["label"][ids]
+        if target.label == "labels":
+            labels = np.unpackbits(labels, axis=-1, count=len(target.classes))
+        return labels.astype(np.float32 if target.label in ("labels", "value") else np.int64)
 
-    def _part(self, number: int, begin: int, end: int | None = None) -> np.ndarray:
-        """Samples of a recording, as many as there are."""
-        recording = self._recording(number)
-        with _damage_told(functools.partial(self._place_of, number)):
-            return recording[begin:end]
+    def name(self, number: int | np.integer) -> str:
+        """The name of the file that a clip comes from."""
+        clip = self._clip(number)
+        with _translate_errors(functools.partial(self._place_of, number)):
+            file = clip.parent.attrs["file"]
+        return file.encode(errors="surrogateescape").decode(errors="replace")
+
+    def waveform(self, number: int | np.integer, begin: int = 0, end: int | None = None) -> np.ndarray:
+        """The waveform of this number, or a part of it, as long as there is: int16 [samples]."""
+        clip = self._clip(int(number))
+        with _translate_errors(functools.partial(self._place_of, number)):
+            return clip[begin:end]
 
     def _place_of(self, number: int) -> str:
-        """The archive of a recording, and its number there, for an error."""
+        """The archive of a clip, and its number there, for an error."""
         shard = self.index["shard"][number]
-        return f"{self.shards[shard]}: recording {_name_of(number - self.first[shard])}"
+        return f"{self.shards[shard]}: clip {_name_of(number - self.first[shard])}"
 
-    def _recording(self, number: int) -> h5py.Dataset:
+    def _clip(self, number: int) -> h5py.Dataset:
         # Not threading.local: Python meets TensorFlow's threads anew at each call, and forgets it.
         find = self.opened.get(threading.get_ident())
         if find is None:
             open_file = functools.lru_cache(OPEN_FILES)(_opened)
 
-            @functools.lru_cache(OPEN_RECORDINGS)
-            def recording(number: int) -> h5py.Dataset:
-                shard, _, length = self.index[number]
+            @functools.lru_cache(OPEN_CLIPS)
+            def clip(number: int) -> h5py.Dataset:
+                shard, length = self.index["shard"][number], self.index["length"][number]
                 file = open_file(self.shards[shard])
                 waveform = _waveform(file, _name_of(number - self.first[shard]))
                 if len(waveform) != length:
                     raise DamagedRecordError(
                         f"{self._place_of(number)} has {len(waveform)} samples, but the index says "
-                        f"{length}: delete that, and it is written anew"
+                        f"{length}: delete the index, and it is rebuilt"
                     )
                 return waveform
 
-            find = self.opened[threading.get_ident()] = recording
+            find = self.opened[threading.get_ident()] = clip
         return find(number)
-
-
-def write_index(path: str | Path, archives: Sequence[str | Path]) -> None:
-    """Write the index of the data set `path`."""
-    rows = index_of(archives)
-    write_rows(path, [rows[rows["shard"] == number] for number in range(len(archives))])
-
-
-def write_rows(path: str | Path, rows_by_shard: Iterable[np.ndarray]) -> None:
-    """Write the index of the data set `path`: the rows of each shard in the order of the shards."""
-    rows_by_shard = list(rows_by_shard)
-    for number, rows in enumerate(rows_by_shard):
-        rows["shard"] = number
-    with replacing(f"{path}.index") as temporary, open(temporary, "wb") as file:
-        np.save(file, np.concatenate(rows_by_shard))

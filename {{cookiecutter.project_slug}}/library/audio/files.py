@@ -1,4 +1,4 @@
-"""Recordings as files: what they hold, and what they become for a data set or a prediction."""
+"""Audio clips as files: what they hold, and what they become for a dataset or a prediction."""
 
 import io
 from typing import Literal
@@ -10,29 +10,28 @@ import soxr
 from library.util import BadFileError
 
 MAX_SAMPLES = 2**29
-"""Of a recording, all channels together: a small file can claim more than any memory has."""
+"""Of a clip, all channels together: a small file can claim more than any memory has."""
 UNKNOWN_LENGTH = 0x7FFFF000
-"""From here on, the length in a WAV's header says that it was written into a pipe."""
+"""From here on, the length in the header of a WAV says that it was written into a pipe."""
 UNKNOWN_FRAMES = 2**63 - 1
-"""What libsndfile says of a FLAC that was."""
+"""What libsndfile reports for a FLAC that was written into a pipe."""
 SPARE_FRAMES = 1152
 """One frame of MP3: decoders do not agree whether the first and the last one count."""
-_Order = Literal["little", "big"]
-CHUNKED: dict[bytes, tuple[_Order, bytes]] = {
+CHUNKED: dict[bytes, tuple[Literal["little", "big"], bytes]] = {
     b"RIFF": ("little", b"data"),
     b"FORM": ("big", b"SSND"),
 }
-"""First bytes of WAV and AIFF: the order of the bytes in a number, and the chunk of the samples."""
+"""First bytes of WAV and AIFF: the byte order, and the chunk of the samples."""
 
 
-def read_sound(data: bytes, dtype: str = "float32") -> tuple[np.ndarray, int]:
-    """The samples of a recording.
+def read_audio(data: bytes, dtype: str = "float32") -> tuple[np.ndarray, int]:
+    """The samples of an audio file.
 
     Args:
         data: the content of a file: WAV of 8 to 32 bit or float, FLAC, OGG, MP3 and what else
-            libsndfile tells by its content.
+            libsndfile detects from the content.
         dtype: float32, in [-1, 1] where the file keeps to it; or int32, which has all bits of
-            whole numbers, from the top on.
+            integer samples, from the top on.
 
     Returns:
         [samples, channels], and samples per second.
@@ -49,38 +48,37 @@ def read_sound(data: bytes, dtype: str = "float32") -> tuple[np.ndarray, int]:
         with soundfile.SoundFile(_Bytes(data)) as file:
             frames, rate = file.frames, file.samplerate
             if frames == UNKNOWN_FRAMES:
-                raise BadFileError("broken recording: its header does not say how long it is")
+                raise BadFileError("broken audio file: its header does not say how long it is")
             if frames * file.channels > MAX_SAMPLES:
                 raise BadFileError(f"too long: {frames:,} samples of {file.channels} channels")
-            whole = dtype == "int32" and "PCM" in file.subtype
-            samples = file.read(frames, "int32" if whole else "float32", always_2d=True)
+            integer = dtype == "int32" and "PCM" in file.subtype
+            samples = file.read(frames, "int32" if integer else "float32", always_2d=True)
     except soundfile.LibsndfileError as error:
         known = "Format not recognised" not in error.error_string
-        reason = f"broken recording: {error.error_string}" if known else "not a recording"
+        reason = f"broken audio file: {error.error_string}" if known else "not an audio file"
         raise BadFileError(reason) from error
+    missing = frames - len(samples)
     if not len(samples):
         raise BadFileError("no samples")
-    if frames - len(samples) > SPARE_FRAMES:
-        raise BadFileError(
-            f"truncated: {frames - len(samples):,} of {frames:,} samples are missing"
-        )
-    if not whole and not np.isfinite(samples).all():
-        raise BadFileError("broken recording: a sample is no number")
-    if dtype == "int32" and not whole:
+    if missing > SPARE_FRAMES:
+        raise BadFileError(f"truncated: {missing:,} of {frames:,} samples are missing")
+    if not integer and not np.isfinite(samples).all():
+        raise BadFileError("broken audio file: a sample is not a finite number")
+    if dtype == "int32" and not integer:
         scaled = np.rint(samples.astype(np.float64) * 2**31)
         samples = np.clip(scaled, -(2**31), 2**31 - 1).astype(np.int32)
     return samples, rate
 
 
 class _Bytes(io.BytesIO):
-    """A file in memory; in broken ones, libsndfile looks for what is before their beginning."""
+    """A file in memory; in broken ones, libsndfile seeks to places before their beginning."""
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         return super().seek(max(0, offset) if whence == io.SEEK_SET else offset, whence)
 
 
 def _missing_bytes(data: bytes) -> int:
-    """How many a WAV or AIFF promises and does not have; libsndfile takes what there is.
+    """How many bytes a WAV or AIFF promises and does not have; libsndfile takes what there is.
 
     Sources: Multimedia Programming Interface and Data Specifications 1.0, IBM and Microsoft 1991;
     Audio Interchange File Format 1.3, Apple 1989.
@@ -99,22 +97,16 @@ def _missing_bytes(data: bytes) -> int:
     return 0
 
 
-def standard_waveform(data: bytes, *, sample_rate: int) -> np.ndarray:
-    """The recording of a file: its channels averaged, at one sample rate.
+def canonical_waveform(data: bytes, *, sample_rate: int) -> np.ndarray:
+    """An audio file at one sample rate, its channels averaged: int16 [samples].
 
-    A recording of one channel, 16 bit and this rate stays as it is.
-
-    Args:
-        data: the content of a file.
-        sample_rate: samples per second of the result; others are resampled, by the SoX Resampler.
-
-    Returns:
-        int16 [samples].
+    A file of one channel, 16 bit and this rate stays as it is; others are resampled by the SoX
+    Resampler.
 
     Raises:
         BadFileError: the file cannot be used.
     """
-    samples, rate = read_sound(data)
+    samples, rate = read_audio(data)
     waveform = samples.mean(axis=1)
     if rate != sample_rate:
         if len(waveform) * sample_rate > MAX_SAMPLES * rate:

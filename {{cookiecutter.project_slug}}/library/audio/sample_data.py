@@ -1,13 +1,17 @@
-"""Recordings of made sounds, to try a project out.
+"""Synthetic audio clips, to try a project out.
 
-python -m library.audio.sample_data sounds      makes sounds/train and sounds/test
+python -m library.audio.sample_data clips                  clips/train and clips/test
+python -m library.audio.sample_data clips --task labels    and clips/train.csv, clips/test.csv
 
-Six classes that differ in how pitch and loudness change: pitch, length, loudness and noise are
-drawn by lot. The same arguments give the same recordings.
+Six sounds differ in how pitch and loudness change; pitch, length, loudness and noise are random.
+With --task class, each sound has a folder; with labels, a clip is a mix of up to three sounds; with
+value, each clip is a tone, and the value its pitch, in octaves above 200 Hz. The tables are for
+--labels of convert_dataset.py. The same arguments give the same clips.
 """
 
+import csv
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +24,7 @@ SAMPLE_RATE = 16000  # samples per second
 MIN_SECS, MAX_SECS = 0.5, 1.2
 MIN_HZ, MAX_HZ = 200.0, 2000.0
 MAX_NOISE = 0.3  # of the amplitude
+MAX_SOUNDS = 3  # in a clip with several labels
 
 PER_CLASS = {"train": 200, "test": 25}
 
@@ -36,46 +41,66 @@ SOUNDS: dict[str, Callable[[np.ndarray], Sound]] = {
 }
 
 
-def make_sound(name: str, random: np.random.Generator) -> np.ndarray:
-    """One recording of a class: float [samples] in [-1, 1]."""
+def make_clip(names: Sequence[str], random: np.random.Generator) -> tuple[np.ndarray, float]:
+    """A mix of these sounds, float [samples] in [-1, 1], and the first pitch of the last one."""
     samples = int(SAMPLE_RATE * random.uniform(MIN_SECS, MAX_SECS))
-    octaves, loudness = SOUNDS[name](np.linspace(0, 1, samples))
-    pitch = np.exp2(octaves + random.uniform(np.log2(MIN_HZ), np.log2(MAX_HZ)))
-    signal = loudness * np.sin(2 * np.pi * np.cumsum(pitch) / SAMPLE_RATE)
+    signal, pitch = np.zeros(samples), 0.0
+    for name in names:
+        octaves, loudness = SOUNDS[name](np.linspace(0, 1, samples))
+        pitch = random.uniform(np.log2(MIN_HZ), np.log2(MAX_HZ))
+        phase = np.cumsum(np.exp2(octaves + pitch)) / SAMPLE_RATE
+        signal = signal + loudness * np.sin(2 * np.pi * phase)
     signal += random.normal(0, random.uniform(0, MAX_NOISE), samples)
-    return signal * random.uniform(0.1, 0.9) / np.abs(signal).max()
+    return signal * random.uniform(0.1, 0.9) / np.abs(signal).max(), pitch - np.log2(MIN_HZ)
 
 
-def make(folder: str | Path, *, per_class: dict[str, int], seed: int = 0) -> None:
-    """Write a folder per split, and in it a folder per class, of WAV files.
+def make(
+    folder: str | Path, *, per_class: dict[str, int], seed: int = 0, task: str = "class"
+) -> None:
+    """Write a folder of WAV files per split; for labels or value with a table beside it.
 
     Args:
-        folder: where; it must not be there yet.
-        per_class: number of recordings of each class, by split.
-        seed: other seeds give other recordings.
+        folder: where; it must not exist yet.
+        per_class: number of clips of each sound, by split.
+        seed: other seeds give other clips.
+        task: class, labels or value.
 
     Raises:
-        UserError: the folder is there already.
+        UserError: the folder exists already.
     """
     folder = Path(folder)
     if folder.exists():
-        raise UserError(f"{folder} is there already")
+        raise UserError(f"{folder} already exists")
     random = np.random.default_rng(seed)
     for split, count in per_class.items():
+        rows = [["file", task]]
         for name in SOUNDS:
-            (folder / split / name).mkdir(parents=True)
             for number in range(count):
-                file = folder / split / name / f"{name}-{number:04}.wav"
-                soundfile.write(file, make_sound(name, random), SAMPLE_RATE, "PCM_16")
+                names = [name]
+                if task == "labels":
+                    names = sorted(random.permutation([*SOUNDS])[: random.integers(MAX_SOUNDS + 1)])
+                elif task == "value":
+                    names = ["tone"]
+                clip, pitch = make_clip(names, random)
+                file = Path(name, f"{name}-{number:04}.wav")
+                if task != "class":
+                    file = Path(f"{len(rows):05}.wav")
+                (folder / split / file).parent.mkdir(parents=True, exist_ok=True)
+                soundfile.write(folder / split / file, clip, SAMPLE_RATE, "PCM_16")
+                rows.append([str(file), ";".join(names) if task == "labels" else f"{pitch:.4f}"])
+        if task != "class":
+            with open(folder / f"{split}.csv", "w", newline="", encoding="utf-8") as table:
+                csv.writer(table).writerows(rows)
 
 
 def main() -> None:
     parser = Parser(__doc__)
-    parser.add_argument("folder", help="folder to make; it must not be there yet")
-    folder = parser.parse(sys.argv[1:])["folder"]
+    parser.add_argument("folder", help="folder to make; it must not exist yet")
+    parser.add_argument("--task", choices=("class", "labels", "value"), default="class")
+    flags = parser.parse(sys.argv[1:])
     parser.raise_errors()
-    make(folder, per_class=PER_CLASS)
-    print(f"{len(SOUNDS) * sum(PER_CLASS.values())} recordings of {', '.join(SOUNDS)} in {folder}")
+    make(flags["folder"], per_class=PER_CLASS, task=flags["task"])
+    print(f"{len(SOUNDS) * sum(PER_CLASS.values())} audio clips in {flags['folder']}")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from library.data.cache import Convert, cached
 from library.data.card import Card
 from library.data.order import shuffle_and_repeat
 from library.data.sources import ReadShard, Source, read_by_id, read_stream, read_tfrecords
+from library.data.stages import Transformation
 from library.data.tfrecord import Reader
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ def train_records(
     to_cache: Convert | None = None,
     open_data: Callable[[str], Source] = Reader,
     read_shard: ReadShard = read_tfrecords,
+    read: Callable[[Source, int], Transformation] = read_by_id,
 ) -> tf.data.Dataset:
     """The training examples after the first `start` of a run, shuffled, without end.
 
@@ -36,17 +38,21 @@ def train_records(
             contents themselves.
         open_data: opens the dataset where examples are read by id.
         read_shard: reads a shard where they are a stream, or go to a cache.
+        read: what makes samples, (number, id), into the result; called with the source and
+            `num_parallel_calls`.
 
     Returns:
         A dataset of (number of the sample in the run, int64; id of the example, int64; content).
     """
     path, seed = settings.train_data, settings.random_seed
+    options = tf.data.Options()
+    options.deterministic = settings.deterministic
     numbers = tf.data.Dataset.range(start + worker, tf.int64.max, num_workers)
     if settings.shuffle == "stream":
         buffer_mb = settings.shuffle_buffer_mb
         stream = read_stream(path, seed, start, buffer_mb=buffer_mb, read_shard=read_shard)
         pairs = tf.data.Dataset.zip((numbers, stream.shard(num_workers, worker)))
-        return pairs.map(lambda number, example: (number, *example))
+        return pairs.map(lambda number, example: (number, *example)).with_options(options)
     # Ids are shuffled, never examples: a global shuffle that takes no memory.
     source: Source
     if settings.cache == "none":
@@ -57,7 +63,7 @@ def train_records(
     num_examples = min(source.num_examples, settings.limit_train_examples or source.num_examples)
     ids = shuffle_and_repeat(num_examples, seed, start).shard(num_workers, worker)
     samples = tf.data.Dataset.zip((numbers, ids))
-    return samples.apply(read_by_id(source, settings.num_parallel_calls))
+    return samples.apply(read(source, settings.num_parallel_calls)).with_options(options)
 
 
 def num_train_examples(settings: "Settings", card: Card) -> int:

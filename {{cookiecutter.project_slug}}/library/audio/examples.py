@@ -1,0 +1,104 @@
+"""Audio clips of a dataset as tensors: windows in the order of a training, or whole clips."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+import tensorflow as tf
+
+from library.audio.archives import Archive
+from library.audio.files import wav_bytes
+from library.audio.ops import random_window, random_windows
+from library.data import Source, read_by_id, train_records
+from library.util import UserError
+
+if TYPE_CHECKING:
+    from library.config import Settings
+
+
+def train_windows(
+    settings: "Settings",
+    archive: Archive,
+    win_len: int,
+    start: int = 0,
+    *,
+    num_workers: int = 1,
+    worker: int = 0,
+) -> tf.data.Dataset:
+    """A random window of each training example: as `library.data.train_records`, for windows.
+
+    Where clips are read at random, that is all that is read of them. A cache and a stream have
+    whole clips, of which the same windows are cut.
+
+    Returns:
+        A dataset of (number of the sample in the run, id of the clip, int16 [win_len]).
+    """
+    if settings.cache_decoded:
+        raise UserError("cache_decoded: audio clips are stored decoded: leave it out")
+    seed, calls = settings.random_seed, settings.num_parallel_calls
+    whole = settings.cache != "none" or settings.shuffle == "stream"
+
+    def read_shard(file: tf.Tensor, first: tf.Tensor, examples: tf.Tensor) -> tf.data.Dataset:
+        return tf.data.Dataset.range(first, first + examples).apply(read_by_id(archive, 1))
+
+    def cut(number: tf.Tensor, example: tf.Tensor, record: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        waveform = tf.io.decode_raw(record, tf.int16)
+        return number, example, random_window(waveform, number, win_len, seed)
+
+    def read_windows(source: Source, calls: int) -> Callable:
+        return random_windows(archive, win_len, seed, calls)
+
+    records = train_records(
+        settings,
+        start,
+        num_workers=num_workers,
+        worker=worker,
+        open_data=lambda path: archive,
+        read_shard=read_shard,
+        read=read_by_id
+        if whole
+        else lambda _, calls: random_windows(archive, win_len, seed, calls),
+    )
+    return records.map(cut, num_parallel_calls=calls) if whole else records
+
+
+def labels_of(archive: Archive, ids: tf.Tensor) -> tf.Tensor:
+    """The labels of clips, int64 [n]: see `Archive.labels`."""
+    none = archive.labels(np.empty(0, np.int64))
+    labels = tf.numpy_function(archive.labels, [ids], none.dtype, stateful=False)
+    return tf.ensure_shape(labels, [None, *none.shape[1:]])
+
+
+def read_clips(archive: Archive, num_parallel_calls: int) -> Callable:
+    """Read whole clips, one by one: from a dataset of ids to one of (id, key, int16 [samples])."""
+
+    def read_clip(number: np.int64) -> tuple[bytes, np.ndarray]:
+        return archive.name(number).encode(), archive.waveform(number)
+
+    def read(number: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        types = (tf.string, tf.int16)
+        key, waveform = tf.numpy_function(read_clip, [number], types, stateful=False)
+        return number, tf.ensure_shape(key, []), tf.ensure_shape(waveform, [None])
+
+    return lambda ids: ids.map(read, num_parallel_calls=num_parallel_calls)
+
+
+def train_ids(settings: "Settings", start: int, count: int) -> list[int]:
+    """The ids of `count` training examples, from the sample `start` of a run."""
+    uncached, archive = dataclasses.replace(settings, cache="none"), Archive(settings.train_data)
+    windows = train_windows(uncached, archive, 1, start).take(count)
+    return [int(number) for _, number, _ in windows.as_numpy_iterator()]
+
+
+def train_keys(settings: "Settings", start: int, count: int) -> list[str]:
+    """The names of the files of `count` training examples, from the sample `start` of a run."""
+    return [*map(Archive(settings.train_data).name, train_ids(settings, start, count))]
+
+
+def encoded_examples(path: str, count: int) -> list[bytes]:
+    """At most `count` clips as WAV files, spread over the dataset `path`."""
+    archive = Archive(path)
+    numbers = range(0, archive.num_examples, max(1, archive.num_examples // count))[:count]
+    rate = archive.card.options["sample_rate"]
+    return [wav_bytes(archive.waveform(number), sample_rate=rate) for number in numbers]
