@@ -1,21 +1,24 @@
 """The profiler: what it measures, and its verdict on trainings with a known bottleneck."""
 
-import dataclasses
 import functools
 import time
+from collections.abc import Callable
+from typing import Any
 
-import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import damaged, run_program
+from conftest import damaged, make_run, run_program, small_model
 
-from library import images
-from library.data import Reader
-from library.profile import profiling
+from library.profile import (
+    bottleneck,
+    measure_stages,
+    measure_storage,
+    profile_training,
+    verdict,
+)
 from library.util import UserError
-from project import networks, profile
-from project.input_fn import train_input
-from project.settings import Hyperparameters, Settings
+from project import input_fn, networks
+from project.settings import modality
 
 
 @pytest.mark.parametrize(
@@ -31,16 +34,62 @@ from project.settings import Hyperparameters, Settings
     ],
 )
 def test_the_part_that_takes_longest_is_the_bottleneck(step_ms, stages, expected):
-    found, times = profiling.bottleneck(step_ms, stages)
+    found, times = bottleneck(step_ms, stages)
     assert (found, times) == (expected[0], pytest.approx(expected[1]))
 
 
-def test_the_verdict_names_the_change_that_gained():
-    words = profiling.verdict("model", 3.0, {"--xla True": 1.01, "--train_batch_size 64": 1.5})
+def test_the_verdict_names_the_change_that_gains_most():
+    words = verdict("model", 3.0, {"--xla": 1.01, "--train_batch_size 64": 1.5})
     assert "the model: a training step takes 3.0 times as long" in words
-    assert "change --train_batch_size 64: 1.50 times the examples/s" in words
-    words = profiling.verdict("model", 3.0, {"--xla True": 1.01})
-    assert "no setting that was tried gains much: --xla True (1.01 x)" in words
+    assert "try --train_batch_size 64 (1.50x faster; it also changes learning)" in words
+    assert "try --xla (1.50x faster); tried: --xla (1.50x)" in verdict("model", 3, {"--xla": 1.5})
+
+
+def test_the_verdict_does_not_advise_a_gain_within_noise():
+    words = verdict("model", 3.0, {"--xla": 1.01})
+    assert "no setting that was tried gains much: --xla (1.01x)" in words
+
+
+def test_stages_are_measured_in_their_order(data, tmp_path, capsys):
+    run = make_run(data, tmp_path, train_batch_size=8).for_training()
+    meters = measure_stages(run, seconds=0.2)
+    assert list(meters)[0] == "read"
+    assert list(meters)[-1] == "batch"
+    for meter in meters.values():
+        assert meter.examples_per_sec == pytest.approx(8e3 / meter.batch_ms)
+    lines = capsys.readouterr().out.splitlines()
+    for line, name in zip(lines, meters, strict=True):
+        assert line.startswith(f"input up to {name} ")
+        *_, cores, resident_mb = line.replace(",", "").split()
+        assert float(cores) >= 0
+        assert 50 < float(resident_mb) < 10_000
+
+
+def test_the_copy_to_a_device_is_the_last_stage(data, tmp_path):
+    run = make_run(data, tmp_path, train_batch_size=8).for_training()
+    run = run.replace(prefetch_to_device="/cpu:0")
+    assert list(measure_stages(run, seconds=0.1))[-2:] == ["batch", "device"]
+
+
+def test_the_storage_is_read_in_three_ways(data):
+    before = sorted(data.iterdir())
+    examples = modality.open_data(data / "train")
+    found = measure_storage(examples)
+    assert list(found) == ["large files, in order", "large files, by number", "a small file each"]
+    for examples_per_sec, mb_per_sec in found.values():
+        assert mb_per_sec == pytest.approx(examples_per_sec * examples.sizes.mean() / 1e6)
+        assert examples_per_sec > 100
+    assert sorted(data.iterdir()) == before, "the small files are gone"
+
+
+def test_a_damaged_record_is_one_line(data, tmp_path):
+    shard = damaged(data, tmp_path)
+    run = make_run(tmp_path, tmp_path / "run")
+    with pytest.raises(UserError, match=f"{shard.name}: .*(damaged|record)"):
+        profile_training(run, seconds=0.2)
+
+
+# ---- a known bottleneck ------------------------------------------------------------------------
 
 
 def sleeping(seconds: float, x: tf.Tensor) -> tf.Tensor:
@@ -54,15 +103,6 @@ def sleeping(seconds: float, x: tf.Tensor) -> tf.Tensor:
         return tf.identity(x)
 
 
-def slow_decode(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
-    decode_window = images.decode_window
-
-    def slow(encoded, window_of, *, image_size):
-        return sleeping(seconds, decode_window(encoded, window_of, image_size=image_size))
-
-    monkeypatch.setattr(images, "decode_window", slow)
-
-
 def slow_network(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     cnn = networks.NETWORKS["cnn"]
     monkeypatch.setitem(
@@ -70,14 +110,28 @@ def slow_network(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     )
 
 
+def slow_decode(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    one_call = input_fn.one_call
+
+    def slow_call(decode: Callable, *others: Callable, num_parallel_calls: int) -> Callable:
+        @functools.wraps(decode)
+        def slow(number: tf.Tensor, *example: tf.Tensor) -> Any:
+            return decode(sleeping(seconds, number), *example)
+
+        return one_call(slow, *others, num_parallel_calls=num_parallel_calls)
+
+    monkeypatch.setattr(input_fn, "one_call", slow_call)
+
+
 def slow_disk(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
-    read = Reader.read
+    train_records = input_fn.train_records
 
-    def slow(self, ids):
-        time.sleep(seconds * len(ids))
-        return read(self, ids)
+    def slow_records(*arguments: Any, **options: Any) -> tf.data.Dataset:
+        return train_records(*arguments, **options).map(
+            lambda number, *record: (sleeping(seconds, number), *record)
+        )
 
-    monkeypatch.setattr(Reader, "read", slow)
+    monkeypatch.setattr(input_fn, "train_records", slow_records)
 
 
 @pytest.mark.slow
@@ -92,17 +146,12 @@ def slow_disk(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     ids=["model", "preprocessing", "disk", "balanced"],
 )
 def test_the_verdict_is_right_where_the_bottleneck_is_known(
-    data, monkeypatch, capsys, prepare, expected
+    data, tmp_path, monkeypatch, capsys, prepare, expected
 ):
     for slow, seconds in prepare:
         slow(monkeypatch, seconds)
-    settings = Settings(
-        train_data=str(data / "train"),
-        validation_data=str(data / "validation"),
-        train_batch_size=8,
-        num_parallel_calls=1,
-    )
-    found = profile.profile(settings, Hyperparameters(image_size=16), seconds=1.2)
+    run = make_run(data, tmp_path, train_batch_size=8, num_parallel_calls=1)
+    found = profile_training(run, seconds=1.2)
     printed = capsys.readouterr().out
     assert found["bottleneck"] == expected, printed
     assert "bottleneck: " in printed
@@ -112,68 +161,24 @@ def test_the_verdict_is_right_where_the_bottleneck_is_known(
         assert found["gains"]["--train_batch_size 16"] > 1.2, printed
 
 
-def test_stages_add_up(data):
-    settings = Settings(train_data=str(data / "train"), train_batch_size=8)
-    small = Hyperparameters(image_size=16)
-    build = functools.partial(train_input, settings, small, 0)
-    speeds = dict(profiling.measure_stages(build, 8, seconds=0.3))
-    assert list(speeds) == ["read", "decode", "augment", "batch"]
-    for speed in speeds.values():
-        assert speed.examples_per_sec == pytest.approx(8e3 / speed.batch_ms)
-        assert 50 < speed.resident_mb < 10_000
-    there = dataclasses.replace(settings, prefetch_to_device="/cpu:0")
-    build = functools.partial(train_input, there, small, 0)
-    assert list(dict(profiling.measure_stages(build, 8, seconds=0.1)))[-1] == "device"
-
-
-def test_the_storage_is_read_in_three_ways(data):
-    before = sorted(data.iterdir())
-    found = profiling.measure_storage(Reader(data / "train"))
-    assert list(found) == ["large files, in a row", "large files, by number", "a small file each"]
-    size = np.load(data / "train.index")["length"].mean()
-    for examples_per_sec, mb_per_sec in found.values():
-        assert mb_per_sec == pytest.approx(examples_per_sec * size / 1e6)
-        assert examples_per_sec > 100
-    assert sorted(data.iterdir()) == before, "the small files are gone"
-
-
-def test_a_damaged_record_is_one_line(data, tmp_path):
-    shard = damaged(data, tmp_path)
-    settings = Settings(
-        train_data=str(tmp_path / "train"), validation_data=str(tmp_path / "validation")
-    )
-    with pytest.raises(UserError, match=f"{shard.name}: record 0 is damaged"):
-        profile.profile(settings, Hyperparameters(image_size=16), seconds=0.2)
-
-
 @pytest.mark.slow
 def test_a_trace_is_written_where_tensorboard_looks(data, tmp_path, capsys):
-    settings = Settings(
-        train_data=str(data / "train"),
-        validation_data=str(data / "validation"),
-        model_dir=tmp_path,
-    )
-    profile.profile(settings, Hyperparameters(image_size=16), seconds=0.2, trace=True)
-    assert f"trace: tensorboard --logdir {tmp_path}" in capsys.readouterr().out
-    (trace,) = tmp_path.glob("plugins/profile/*/*.xplane.pb")
+    folder = tmp_path / "checkpoints"
+    profile_training(make_run(data, tmp_path, trace=True), seconds=0.2)
+    assert f"trace: tensorboard --logdir {folder}" in capsys.readouterr().out
+    (trace,) = folder.glob("plugins/profile/*/*.xplane.pb")
     content = trace.read_bytes()
-    assert b"DecodeAndCropJpeg" in content, "the input"
+    assert b"ParallelMap" in content, "the input"
     assert b"Conv2DBackpropFilter" in content, "the step"
-    assert [path.name for path in tmp_path.iterdir()] == ["plugins"]
+    assert [path.name for path in folder.iterdir()] == ["plugins"]
 
 
 @pytest.mark.slow
 def test_profile_as_a_command_keeps_nothing(data, tmp_path):
     places = [f"--{name}_data={data / name}" for name in ("train", "validation")]
     out = [f"--model_dir={tmp_path / 'current'}", f"--best_model_dir={tmp_path / 'best'}"]
-    process = run_program("run.py", "profile", *places, *out, "--image_size", 16, cwd=tmp_path)
-    for line in (
-        "large files, by number",
-        "input up to read",
-        "input up to batch",
-        "training step alone",
-        "both",
-    ):
+    process = run_program("run.py", "profile", *places, *out, *small_model(), cwd=tmp_path)
+    for line in ("input up to read", "input up to batch", "training step alone", "both"):
         assert line in process.stdout
     assert "bottleneck: " in process.stdout
     assert list(tmp_path.iterdir()) == []

@@ -1,6 +1,8 @@
-"""What is exported for servers and devices, asked as they ask, and docs/serving.md."""
+"""Prediction and export, in this process: files, tables, signatures and models for devices."""
 
 import base64
+import csv
+import io
 import json
 import re
 import shutil
@@ -8,91 +10,344 @@ import signal
 import subprocess
 import sys
 import time
+import types
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import ROOT, copy_project, run_program, small_model
+from conftest import ROOT
+from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 
-from library.serve import serving
-from library.util import RunError
-from project import exporting, model_fn
-from project.settings import Hyperparameters, Settings
+from library.data import Target
+from library.estimator import export as estimator_export
+from library.serve import (
+    FILES_PER_TASK,
+    TASKS_AHEAD,
+    InputFiles,
+    answer,
+    check_output,
+    compare,
+    export_model,
+    find_files,
+    predict_files,
+    tflite_runner,
+    write_rows,
+)
+from library.train import Run
+from library.util import RunError, UserError
 
 SIGNATURES = {"serving_default", "single", "tensors"}
-SMALL = small_model()
+TFLITE = ["model.tflite", "model.dynamic_range.tflite"]
 
 
-@pytest.fixture(scope="module")
-def project(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project with data and a model."""
-    folder = tmp_path_factory.mktemp("serving")
-    copy_project(folder)
-    shutil.copytree(data, folder / "data")
-    run_program("run.py", "--train_epochs", 1, "--train_batch_size", 16, *SMALL, cwd=folder)
-    return folder
+# ---- files -------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def printed(project: Path) -> str:
-    """What the export says."""
-    return run_program("run.py", "export", "--tflite", "--check", *SMALL, cwd=project).stdout
+def test_files_are_found_in_the_order_they_are_named(tmp_path, monkeypatch):
+    names = ["b/2", "b/1", "a[1]", "c.x", "d.x"]
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"e\nno such\r\n\nf")))
+    found = find_files(["*.x", "b", "a[1]", "-"])
+    assert list(map(str, found)) == ["c.x", "d.x", "b/1", "b/2", "a[1]", "e", "no such", "f"]
 
 
-@pytest.fixture(scope="module")
-def export(project: Path, printed: str) -> Path:
-    (folder,) = (project / "export").iterdir()  # and nothing else is there
-    return folder
+def test_inputs_that_name_nothing_are_refused_together(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match="--input: there is no no.png\n--input: there is no z*"):
+        find_files(["no.png", "z*"])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match="no files in empty"):
+        find_files(["empty"])
+
+
+def test_files_are_read_a_little_ahead_and_no_further(tmp_path):
+    """So that there may be any number of them."""
+    file = tmp_path / "file"
+    file.write_bytes(b"content")
+    asked = most = 0
+
+    def paths() -> Iterator[Path]:
+        nonlocal asked
+        for number in range(10_000):
+            asked += 1
+            yield tmp_path / "gone" if number % 1000 == 500 else file
+
+    def predictions() -> Iterator[dict[str, Any]]:
+        nonlocal most
+        for key, content in files:
+            assert content == b"content!"
+            most = max(most, asked - int(key))
+            yield {"key": np.array([key])}
+
+    files = InputFiles(paths(), lambda content: content + b"!")
+    failed = [row for row in files.rows(predictions(), lambda _: {}) if "error" in row]
+    assert [Path(row["file"]).name for row in failed] == ["gone"] * 10
+    assert "No such file" in failed[0]["error"]
+    assert most <= FILES_PER_TASK * (TASKS_AHEAD + 1)
+    assert (files.count, files.failed) == (10_000, 10)
+
+
+def test_what_tensorflow_cannot_decode_is_an_error_row_in_its_place(tmp_path):
+    names = ["0", "1", "2", "3"]
+    for name in names:
+        (tmp_path / name).write_bytes(name.encode())
+
+    def predictions() -> Iterator[dict[str, Any]]:
+        for key, content in files:
+            if content in (b"0", b"3"):  # TensorFlow could not decode the others
+                yield {"key": np.array([key]), "value": np.array([float(content)])}
+
+    files = InputFiles((tmp_path / name for name in names), lambda content: content)
+    rows = list(files.rows(predictions(), lambda each: {"value": each["value"].item()}))
+    assert [Path(row["file"]).name for row in rows] == names
+    errors = [row.get("error", row.get("value")) for row in rows]
+    assert errors == [0, "it cannot be decoded", "it cannot be decoded", 3]
+
+
+def test_a_bug_in_canonicalization_is_no_silent_end(tmp_path):
+    """A dataset may hide the error, and end."""
+    (tmp_path / "0").touch()
+
+    def faulty(content: bytes) -> bytes:
+        raise AttributeError("ours")
+
+    def predictions() -> Iterator[dict[str, Any]]:
+        with pytest.raises(AttributeError):
+            list(files)
+        yield from ()
+
+    files = InputFiles([tmp_path / "0"], faulty)
+    with pytest.raises(AttributeError, match="ours"):
+        list(files.rows(predictions(), lambda _: {}))
+
+
+# ---- tables ------------------------------------------------------------------------------------
+
+ROWS = [
+    {"file": "a,b", "class": "cat\n", "probability": 1 / 3, "more": 1},
+    {"file": "c", "error": "not an image"},
+]
+COLUMNS = ["file", "class", "probability", "error"]
+
+
+def test_a_csv_file_has_all_columns_in_each_row(tmp_path):
+    write_rows(str(tmp_path / "new/p.csv"), iter(ROWS), COLUMNS)
+    text = (tmp_path / "new/p.csv").read_text(encoding="utf-8")
+    assert text == ('file,class,probability,error\n"a,b","cat\n",0.333333333,\nc,,,not an image\n')
+
+
+def test_json_lines_have_the_columns_that_a_row_has(tmp_path):
+    write_rows(str(tmp_path / "p.jsonl"), iter(ROWS), COLUMNS)
+    first, second = (json.loads(line) for line in (tmp_path / "p.jsonl").open(encoding="utf-8"))
+    assert first == {"file": "a,b", "class": "cat\n", "probability": 1 / 3}
+    assert second == ROWS[1]
+
+
+def test_a_table_that_is_not_complete_has_no_name(tmp_path):
+    def rows() -> Iterator[dict[str, Any]]:
+        yield ROWS[0]
+        raise RunError("no power")
+
+    with pytest.raises(RunError):
+        write_rows(str(tmp_path / "p.csv"), rows(), COLUMNS)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_output_that_cannot_be_is_refused(tmp_path):
+    with pytest.raises(UserError, match="p.txt does not end in .csv or .jsonl"):
+        check_output("p.txt")
+    with pytest.raises(UserError, match="is a folder, not a file"):
+        check_output(str(tmp_path))
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="--output: .*file is a file, not a folder"):
+        check_output(str(tmp_path / "file/p.csv"))
+    check_output("-")
+    check_output(str(tmp_path / "new/p.csv"))
+
+
+# ---- agreement ---------------------------------------------------------------------------------
+
+
+def test_agreement_of_classes_counts_the_same_class(capsys):
+    probabilities = np.float32([[0.6, 0.4], [0.49, 0.51]])
+    expected = {"class": np.array([b"a", b"b"], object), "probabilities": probabilities}
+    other = {"probabilities": probabilities[:, ::-1] + 0.02}
+    table = compare(
+        "title", expected, {"same": expected, "other": other}, Target("class", ("a", "b"))
+    )
+    assert table["same"] == {
+        "examples": 2,
+        "same_class": 2,
+        "largest_difference": 0,
+        "mean_difference": 0,
+    }
+    assert table["other"]["same_class"] == 0
+    assert table["other"]["largest_difference"] == pytest.approx(0.22)
+    title, head, same, other = capsys.readouterr().out.splitlines()
+    assert title == "title:"
+    assert head.split() == ["same", "class", "largest", "difference", "mean"]
+    assert same.split() == ["same", "2", "of", "2", "0.0e+00", "0.0e+00"]
+
+
+def test_a_class_of_another_name_is_not_the_same():
+    expected = {"class": np.array([b"a"], object), "probabilities": np.float32([[0.6, 0.4]])}
+    found = {**expected, "class": np.array([b"b"], object)}
+    table = compare("", expected, {"m": found}, Target("class", ("a", "b")))
+    assert (table["m"]["same_class"], table["m"]["largest_difference"]) == (0, 0)
+
+
+def test_agreement_of_several_labels_heeds_their_thresholds():
+    expected = {"probabilities": np.float32([[0.4, 0.8], [0.6, 0.1]])}
+    found = {"probabilities": np.float32([[0.6, 0.8], [0.7, 0.1]])}
+    table = compare("", expected, {"m": found}, Target("labels", ("a", "b")))
+    assert table["m"]["same_labels"] == 1
+    lower = Target("labels", ("a", "b"), thresholds=(0.3, 0.5))
+    assert compare("", expected, {"m": found}, lower)["m"]["same_labels"] == 2
+
+
+def test_agreement_of_values_is_in_standard_deviations(capsys):
+    expected, found = {"value": np.float32([1, 50])}, {"value": np.float32([2, 51])}
+    table = compare("", expected, {"m": found}, Target("value", mean=3, std=10))
+    assert table["m"] == {
+        "examples": 2,
+        "largest_difference": pytest.approx(0.1),
+        "mean_difference": pytest.approx((0.1 + 0.02) / 2),
+    }
+    assert "same" not in capsys.readouterr().out
+
+
+# ---- prediction --------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def exported(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """The command in this process, as a function of its flags; it writes to the folder new."""
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
-    words = dict(zip((word.removeprefix("--") for word in SMALL[::2]), SMALL[1::2], strict=True))
-    types = {"image_size": int, "mel_bands": int, "window_secs": float}
-    hyperparameters = Hyperparameters(**{name: types[name](text) for name, text in words.items()})
-    folders = {"model_dir": project / "out/current", "best_model_dir": project / "out/best"}
-    data = {f"{split}_data": str(project / f"data/{split}") for split in ("validation", "test")}
-    settings = Settings(**folders, **data)
+def inputs(samples: Path, tmp_path: Path) -> list[Path]:
+    """Two folders of the test set, and a file between them that is of no use."""
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more/broken.bin").write_bytes(b"nothing")
+    first, second, *_ = sorted(path for path in (samples / "test").iterdir() if path.is_dir())
+    return [first, tmp_path / "more", second]
 
-    def call(**flags: bool) -> None:
-        exporting.export(settings, hyperparameters, export_dir=str(tmp_path / "new"), **flags)
+
+def predicted(run: Run, inputs: list[Path], **settings: Any) -> None:
+    predict_files(run.replace(input=tuple(map(str, inputs)), **settings))
+
+
+def test_predictions_are_rows_in_the_order_of_the_files(trained, inputs, tmp_path, capsys):
+    output = tmp_path / "predictions.csv"
+    predicted(trained, inputs, output=str(output))
+    printed = capsys.readouterr().out
+    assert f"8 predictions written to {output}\n1 files could not be used" in printed
+    with open(output, newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    names = [folder.name for folder in inputs]
+    assert [Path(row["file"]).parent.name for row in rows] == (
+        [names[0]] * 4 + ["more"] + [names[2]] * 4
+    )
+    assert (rows[4]["class"], bool(rows[4]["error"])) == ("", True)
+    for row in rows[:4] + rows[5:]:
+        probabilities = {
+            name.removeprefix("probability of "): float(text)
+            for name, text in row.items()
+            if name.startswith("probability of ")
+        }
+        assert sum(probabilities.values()) == pytest.approx(1, abs=1e-5)
+        assert row["class"] == max(probabilities, key=probabilities.__getitem__)
+        assert float(row["probability"]) == max(probabilities.values())
+
+
+def test_predictions_are_below_the_run_unless_the_output_says_otherwise(trained, inputs, capsys):
+    predicted(trained, inputs[:1], top_k=2)
+    file = trained.dir / "predictions.csv"
+    assert f"4 predictions written to {file}\n" in capsys.readouterr().out
+    with open(file, newline="", encoding="utf-8") as opened:
+        (first, *_) = csv.DictReader(opened)
+    assert list(first) == ["file", "class", "probability", "error", "class 2", "probability 2"]
+    assert float(first["probability"]) >= float(first["probability 2"]) > 0
+
+
+def test_where_no_file_can_be_used_nothing_is_predicted(trained, inputs, tmp_path):
+    output = tmp_path / "bad.csv"
+    with pytest.raises(UserError, match=f"--input: none of 1 files could be used: see {output}"):
+        predicted(trained, inputs[1:2], output=str(output))
+    assert "broken.bin" in output.read_text()
+
+
+def test_mistakes_are_drawn_where_folders_name_the_classes(trained, inputs, tmp_path, capsys):
+    # With two folders the other way round, what is correct is a mistake.
+    first, _, second = inputs
+    for source, name in ((first, second.name), (second, first.name)):
+        shutil.copytree(source, tmp_path / "swapped" / name)
+    output, drawn = tmp_path / "p.jsonl", tmp_path / "mistakes"
+    predicted(trained, [tmp_path / "swapped/*"], output=str(output), images_out=drawn)
+    rows = [json.loads(line) for line in output.read_text().splitlines()]
+    assert len(rows) == 8
+    wrong = [row for row in rows if Path(row["file"]).parent.name != row["class"]]
+    files = sorted(path.name for path in drawn.iterdir())
+    assert files == [f"mistake-{i:02}.png" for i in range(1, len(wrong) + 1)]
+    assert f"drew the {len(wrong)} worst of {len(wrong)} mistakes" in capsys.readouterr().out
+
+
+# ---- export ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def made(trained, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """An export with models for devices, and what was printed."""
+    parent = tmp_path_factory.mktemp("serving") / "export"
+    printed = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+        patch.setattr(sys, "stdout", printed)
+        export_model(trained.replace(export_dir=parent, tflite=True))
+    (folder,) = parent.iterdir()  # and nothing else is there
+    return folder, printed.getvalue()
+
+
+@pytest.fixture
+def export(made: tuple[Path, str]) -> Path:
+    return made[0]
+
+
+@pytest.fixture
+def exported(trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The command as a function of its flags; it writes to the folder new."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+
+    def call(run: Run = trained, **flags: Any) -> None:
+        export_model(run.replace(export_dir=tmp_path / "new", **flags))
 
     return call
 
 
-def warm_up(export: Path) -> dict[str, serving.Request]:
-    """The requests in an export, by signature."""
+def warm_up(export: Path) -> dict[str, dict[str, np.ndarray]]:
+    """The inputs of the warm-up requests in an export, by signature."""
     file = export / "assets.extra" / "tf_serving_warmup_requests"
-    requests = list(serving.read_requests(file))
+    records = tf.data.TFRecordDataset(str(file)).as_numpy_iterator()
+    requests = [PredictionLog.FromString(each).predict_log.request for each in records]
     assert len(requests) == len(SIGNATURES)
-    return {request.signature: request for request in requests}
+    return {
+        each.model_spec.signature_name: {
+            name: tf.make_ndarray(proto) for name, proto in each.inputs.items()
+        }
+        for each in requests
+    }
 
 
 def classes(export: Path) -> list[str]:
-    return json.loads((export / "assets.extra/model.json").read_text())["target"]["classes"]
-
-
-def test_the_check_has_a_line_for_all_that_is_exported(project, export, printed):
-    _, agreements = printed.split("the export and the checkpoint on ")
-    rows = [line.split() for line in agreements.splitlines()[2:-1]]
-    assert [row[0] for row in rows] == ["serving_default", "single", "tensors", *serving.TFLITE]
-    assert all(row[2:4] == ["of", "16"] for row in rows)
-    for name, same, _, _, largest, _ in rows[:-1]:
-        assert float(largest) <= 1e-5, name
-        assert same == "16"
-    assert agreements.splitlines()[-1] == f"exported to {export.relative_to(project)}"
+    card = json.loads((export / "assets.extra/model.json").read_text())
+    return card["target"]["classes"]
 
 
 def test_every_signature_answers_what_the_server_warms_up_with(export):
     signatures = tf.saved_model.load(str(export)).signatures
     assert set(signatures) == warm_up(export).keys() == SIGNATURES
-    found = {
-        name: serving.answers(signatures[name], request.inputs)
-        for name, request in warm_up(export).items()
-    }
+    found = {name: answer(signatures[name], inputs) for name, inputs in warm_up(export).items()}
     for name in SIGNATURES:
         assert found[name]["probabilities"].shape == (1, len(classes(export)))
         assert found[name]["class"] == found["single"]["class"]
@@ -109,13 +364,13 @@ def test_a_session_answers_the_same(export):
     found = {}
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         graph = tf.compat.v1.saved_model.load(session, ["serve"], str(export))
-        for name, request in requests.items():
+        for name, inputs in requests.items():
             signature = graph.signature_def[name]
             assert signature.method_name == "tensorflow/serving/predict"
-            feeds = {signature.inputs[n].name: value for n, value in request.inputs.items()}
+            feeds = {signature.inputs[n].name: value for n, value in inputs.items()}
             found[name] = session.run(signature.outputs["probabilities"].name, feeds)
-    for name, request in requests.items():
-        expected = serving.answers(signatures[name], request.inputs)["probabilities"]
+    for name, inputs in requests.items():
+        expected = answer(signatures[name], inputs)["probabilities"]
         np.testing.assert_allclose(found[name], expected, atol=1e-6)
 
 
@@ -129,68 +384,104 @@ def test_the_request_for_rest_is_one_for_the_signature(export):
     rows = request["instances"] * 2
     assert all(row.keys() == {name} and row[name].keys() == {"b64"} for row in rows)
     files = [base64.b64decode(row[name]["b64"], validate=True) for row in rows]
-    answers = serving.answers(signature, {name: files})
+    answers = answer(signature, {name: files})
     assert len(answers["class"]) == len(rows)
-    assert files[0] == warm_up(export)["single"].inputs[name].item()
+    assert files[0] == warm_up(export)["single"][name].item()
 
 
-def test_models_for_devices_give_what_their_report_says(export, printed):
+def test_models_for_devices_give_what_their_report_says(made):
+    export, printed = made
     extra = export / "assets.extra"
     assert (extra / "labels.txt").read_text(encoding="utf-8").splitlines() == classes(export)
     report = json.loads((extra / "tflite.json").read_text())
     assert Path(report["data"]).name == "test"
-    features = warm_up(export)["tensors"].inputs
+    features = warm_up(export)["tensors"]
     signature = tf.saved_model.load(str(export)).signatures["tensors"]
-    expected = serving.answers(signature, features)["probabilities"]
-    for name in serving.TFLITE:
+    expected = answer(signature, features)["probabilities"]
+    for name in TFLITE:
         assert report[name]["examples"] == 24
         same, largest = report[name]["same_class"], report[name]["largest_difference"]
         assert re.search(rf"{name} +{same} of 24 +{largest:.1e}", printed)
-        found = serving.tflite_runner((extra / name).read_bytes())(features)
+        found = tflite_runner((extra / name).read_bytes())(features)
         assert found.keys() == {"probabilities"}
         atol = 1e-5 if name == "model.tflite" else 1.0
         np.testing.assert_allclose(found["probabilities"], expected, atol=atol)
     assert report["model.tflite"]["same_class"] == 24
-    small, whole = ((extra / name).stat().st_size for name in reversed(serving.TFLITE))
+    small, whole = ((extra / name).stat().st_size for name in reversed(TFLITE))
     assert small < whole / 2
 
 
-def test_what_differs_from_the_checkpoint_is_not_exported(exported, monkeypatch, tmp_path, capsys):
-    original = exporting.serving_input
-
-    def darker(hyperparameters):
-        receiver = original(hyperparameters)
-        (name, *_) = receiver.features
-        changed = {name: receiver.features[name] * 0.9 + 0.1}
-        return receiver._replace(features={**receiver.features, **changed})
-
-    monkeypatch.setattr(exporting, "serving_input", darker)
-    with pytest.raises(RunError, match=r"--check: the SavedModel is .* from the checkpoint"):
-        exported(check=True)
-    assert list((tmp_path / "new").iterdir()) == []
-    assert "exported" not in capsys.readouterr().out
+def test_an_export_has_the_highest_number(exported, tmp_path):
+    """A server takes the highest one, also where the clock was set back."""
+    for name in ("99999999999", "temp-1", "notes"):
+        (tmp_path / "new" / name).mkdir(parents=True)
+    exported()
+    names = {path.name for path in (tmp_path / "new").iterdir()}
+    assert names == {"99999999999", "temp-1", "notes", "100000000000"}
 
 
-def test_what_tflite_lacks_is_named_and_the_savedmodel_is_whole(exported, monkeypatch, tmp_path):
-    original = model_fn.logits_of
+def test_what_tflite_lacks_is_named_and_the_savedmodel_is_complete(trained, exported, tmp_path):
+    original = trained.model_fn
 
-    def with_rare_operation(features, **more):
-        logits = original(features, **more)
-        return logits + 0 * tf.linalg.svd(logits[..., tf.newaxis], compute_uv=False)
+    def with_rare_operation(features, labels, mode, params, run):
+        spec = original(features, labels, mode, params, run=run)
+        outputs = dict(spec.export_outputs["serving_default"].outputs)
+        rare = 0 * tf.linalg.svd(outputs["probabilities"][..., tf.newaxis], compute_uv=False)
+        outputs["probabilities"] += rare
+        output = estimator_export.PredictOutput(outputs)
+        return spec._replace(export_outputs={"serving_default": output})
 
-    monkeypatch.setattr(model_fn, "logits_of", with_rare_operation)
-    with pytest.raises(RunError, match=r"--tflite: .*Svd.*; the SavedModel is whole") as caught:
-        exported(tflite=True)
+    run = trained.replace(model_fn=with_rare_operation)
+    with pytest.raises(RunError, match=r"--tflite: .*Svd.*; the SavedModel is complete") as caught:
+        exported(run, tflite=True)
     assert "\n" not in str(caught.value)
     (export,) = (tmp_path / "new").iterdir()
     assert set(tf.saved_model.load(str(export)).signatures) == SIGNATURES
     assert not list(export.rglob("*tflite*"))
 
 
+@pytest.mark.slow
+def test_the_check_has_a_line_for_all_that_is_exported(exported, capsys, tmp_path):
+    exported(tflite=True, check=True)
+    (export,) = (tmp_path / "new").iterdir()
+    _, agreements = capsys.readouterr().out.split("the export and the checkpoint on ")
+    rows = [line.split() for line in agreements.splitlines()[2:-1]]
+    assert [row[0] for row in rows] == ["serving_default", "single", "tensors", *TFLITE]
+    assert all(row[2:4] == ["of", "16"] for row in rows)
+    for name, same, _, _, largest, _ in rows[:-1]:
+        assert float(largest) <= 1e-5, name
+        assert same == "16"
+    assert agreements.splitlines()[-1] == f"exported to {export}"
+
+
+@pytest.mark.slow
+def test_what_differs_from_the_checkpoint_is_not_exported(trained, exported, tmp_path, capsys):
+    class Darker(types.ModuleType):
+        """The input functions, one of which disagrees with the others."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(trained.inputs, name)
+
+        def serving_input(self, run: Run) -> Any:
+            receiver = trained.inputs.serving_input(run)
+            (name, *_) = receiver.features
+            changed = {name: receiver.features[name] * 0.9 + 0.1}
+            return receiver._replace(features={**receiver.features, **changed})
+
+    with pytest.raises(RunError, match=r"--check: the SavedModel is .* from the checkpoint"):
+        exported(trained.replace(inputs=Darker("darker")), check=True)
+    assert list((tmp_path / "new").iterdir()) == []
+    assert "exported" not in capsys.readouterr().out
+
+
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="a kill is another thing there")
-def test_a_kill_leaves_nothing_that_a_server_would_load(project, tmp_path):
-    words = [sys.executable, project / "run.py", "export", "--export_dir", tmp_path / "killed"]
-    process = subprocess.Popen([*words, "--tflite", *SMALL], stdout=subprocess.DEVNULL)
+def test_a_kill_leaves_nothing_that_a_server_would_load(trained, tmp_path):
+    settings = trained.settings
+    folders = [f"--{name}={getattr(settings, name)}" for name in ("model_dir", "best_model_dir")]
+    data = [f"--{name}={getattr(settings, name)}" for name in ("test_data", "validation_data")]
+    words = [sys.executable, ROOT / "run.py", "export", "--export_dir", tmp_path / "killed"]
+    process = subprocess.Popen([*words, "--tflite", *folders, *data], stdout=subprocess.DEVNULL)
     while not list(tmp_path.glob("killed/temp-*/*/variables/*")):
         assert process.poll() is None
         time.sleep(0.02)
@@ -198,24 +489,3 @@ def test_a_kill_leaves_nothing_that_a_server_would_load(project, tmp_path):
     process.wait()
     (left,) = (tmp_path / "killed").iterdir()
     assert left.name.startswith("temp-")
-
-
-def test_the_page_runs(project, export):
-    page = (ROOT / "docs/serving.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
-    assert len(blocks) == 2
-    process = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", "\n".join(blocks)],
-        cwd=project,
-        capture_output=True,
-        text=True,
-    )
-    assert process.returncode == 0, process.stderr
-    served, on_device = process.stdout.splitlines()
-    assert served.split()[0] in classes(export)
-    assert on_device in classes(export)
-    for text in re.findall(r"^```json\n(.*?)^```$", page, re.DOTALL | re.MULTILINE):
-        json.loads(text)
-    assert set(re.findall(r"assets\.extra/([a-z._A-Z]+)", page)) == {
-        file.name for file in (export / "assets.extra").iterdir()
-    }

@@ -5,6 +5,12 @@ from typing import TYPE_CHECKING
 from library.util import lazy
 
 if TYPE_CHECKING:
-    from library.profile.profiling import Meter, Speed, Stored
+    from library.profile.measure import measure_storage
+    from library.profile.profile import (
+        bottleneck,
+        measure_stages,
+        profile_training,
+        verdict,
+    )
 
 __getattr__ = lazy(__name__, __file__)

@@ -5,17 +5,9 @@ from typing import TYPE_CHECKING
 from library.util import lazy
 
 if TYPE_CHECKING:
-    from library.serve.predictions import (
-        FILES_A_TASK,
-        STANDARD,
-        TASKS_AHEAD,
-        Inputs,
-        WorstMistakes,
-        columns_of,
-        find_files,
-        rows_of,
-        writer_of,
-    )
-    from library.serve.serving import EXTRA, TFLITE, Agreement, Request
+    from library.serve.answers import answer, compare, tflite_runner
+    from library.serve.export import export_model
+    from library.serve.files import FILES_PER_TASK, TASKS_AHEAD, InputFiles, find_files
+    from library.serve.predict import check_output, predict_files, write_rows
 
 __getattr__ = lazy(__name__, __file__)

@@ -1,0 +1,141 @@
+"""What exported models answer, and how far that is from what is expected."""
+
+import multiprocessing
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from library.data import Target
+from library.util import RunError
+
+try:
+    from ai_edge_litert.interpreter import Interpreter
+except ImportError:  # TensorFlow has it too, for a while
+    Interpreter = tf.lite.Interpreter
+
+EXTRA = "assets.extra"
+"""The folder of a SavedModel for what TensorFlow itself does not read."""
+
+Arrays = Mapping[str, Any]
+"""NumPy arrays, or what is made into them, by name."""
+Request = tuple[str, Arrays]
+"""The name of a signature, and its inputs."""
+
+
+def answer(signature: Callable[..., Mapping[str, tf.Tensor]], inputs: Arrays) -> Arrays:
+    """The outputs of a signature of a loaded model."""
+    tensors = {name: tf.constant(value) for name, value in inputs.items()}
+    return {name: value.numpy() for name, value in signature(**tensors).items()}
+
+
+def tflite_runner(model: bytes) -> Callable[[Arrays], Arrays]:
+    """A model for devices as a function of features, which asks it row by row.
+
+    A feature beside the one that the model takes says which example each row belongs to: the answer
+    is the average over the rows of an example.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that tf.lite moves to another package
+        signature = Interpreter(model_content=model).get_signature_runner()
+    (name,) = signature.get_input_details()
+
+    def runner(features: Arrays) -> Arrays:
+        outputs = joined(signature(**{name: row[np.newaxis]}) for row in features[name])
+        for owners in (features[each] for each in features if each != name):
+            _, first, counts = np.unique(owners, return_index=True, return_counts=True)
+            sums = {each: np.add.reduceat(values, first) for each, values in outputs.items()}
+            return {each: (values.T / counts).T for each, values in sums.items()}
+        return outputs
+
+    return runner
+
+
+def joined(batches: Iterable[Arrays]) -> dict[str, np.ndarray]:
+    """Batches one after another as a single one."""
+    batches = list(batches)
+    return {name: np.concatenate([each[name] for each in batches]) for name in batches[0]}
+
+
+def answers(export: Path, requests: Sequence[Request]) -> dict[str, Arrays]:
+    """What the signatures of an export answer, and its models for devices."""
+    signatures = tf.saved_model.load(str(export)).signatures
+    found: dict[str, list[Arrays]] = {}
+    for name, inputs in requests:
+        found.setdefault(name, []).append(answer(signatures[name], inputs))
+    for file in sorted((export / EXTRA).glob("*.tflite"), reverse=True):
+        found[file.name] = [tflite_runner(file.read_bytes())(dict(requests)["tensors"])]
+    return {name: joined(each) for name, each in found.items()}
+
+
+def answers_in_new_process(export: Path, requests: Sequence[Request]) -> dict[str, Arrays]:
+    """`answers` where no model of the project is loaded.
+
+    Raises:
+        RunError: the export cannot be used there.
+    """
+    try:
+        with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+            return pool.submit(answers, export, requests).result()
+    except Exception as error:  # whatever it is, the export is at fault
+        *_, last = str(error).splitlines() or [type(error).__name__]
+        raise RunError(f"the export cannot be used: {last}") from error
+
+
+# ---- agreement ---------------------------------------------------------------------------------
+
+
+def scores(outputs: Arrays) -> dict[str, Any]:
+    """The outputs, tensors or arrays, with a number for each class; or else all numbers."""
+    numbers = {n: each for n, each in outputs.items() if tf.as_dtype(each.dtype).is_floating}
+    return {n: each for n, each in numbers.items() if len(each.shape) > 1} or numbers
+
+
+def compare(
+    title: str, expected: Arrays, found: Mapping[str, Arrays], target: Target
+) -> dict[str, dict[str, float]]:
+    """Print a table of how far the answers of models are from those expected, and return it.
+
+    A difference is a share: of the larger of the expected number and the target's standard
+    deviation, which is 1 for probabilities. Of classes and labels, the table also counts the
+    examples that have the same.
+    """
+    unit = target.std or 1.0
+    same = f"same {target.label}" if target.label in ("class", "labels") else ""
+    print(f"{title}:\n{'':28}{same:>12}  largest difference     mean")
+    table: dict[str, dict[str, float]] = {}
+    for model, outputs in found.items():
+        apart = np.concatenate(
+            [
+                np.ravel(abs(values - expected[name]) / np.maximum(abs(expected[name]), unit))
+                for name, values in scores(outputs).items()
+            ]
+        )
+        alike = np.all(list(_decided_alike(expected, outputs, target)), axis=0)
+        counted = f"{alike.sum()} of {len(alike)}" if same else ""
+        print(f"{model:28}{counted:>12}{apart.max():20.1e}{apart.mean():9.1e}")
+        table[model] = {
+            "examples": len(alike),
+            **({f"same_{target.label}": int(alike.sum())} if same else {}),
+            "largest_difference": float(apart.max()),
+            "mean_difference": float(apart.mean()),
+        }
+    return table
+
+
+def _decided_alike(expected: Arrays, found: Arrays, target: Target) -> Iterator[np.ndarray]:
+    """What is decided alike, in words and by the scores of the classes: bool [examples]."""
+    for name, values in found.items():
+        if values.dtype == object:
+            yield values == expected[name]
+        elif values.ndim > 1 and target.label == "class":
+            yield values.argmax(-1) == expected[name].argmax(-1)
+        elif values.ndim > 1 and target.label == "labels":
+            least = np.array(target.thresholds or 0.5)
+            yield ((values >= least) == (expected[name] >= least)).all(-1)
+        else:
+            yield np.full(len(values), True)
