@@ -1,0 +1,253 @@
+"""The command line of run.py, parsed in this process: a command, settings and hyperparameters."""
+
+import dataclasses
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from conftest import ROOT
+
+import run
+from library.config import CommandLine, DataSettings, RunSettings, Settings, parse_command_line
+from library.util import UserError
+from project.settings import Hyperparameters
+
+
+def parse(*words: object, root: Path = ROOT, commands=run.COMMANDS) -> CommandLine:
+    argv = [str(word) for word in words]
+    return parse_command_line(run.__doc__, commands, Hyperparameters, argv=argv, root=root)
+
+
+def mistakes(*words: object, root: Path = ROOT) -> tuple[str, ...]:
+    with pytest.raises(UserError) as error:
+        parse(*words, root=root)
+    return error.value.lines
+
+
+@pytest.fixture
+def sets(tmp_path: Path) -> Path:
+    """A folder with the sets of this project."""
+    for name in ("project.yaml", "hyperparameters.yaml"):
+        shutil.copy(ROOT / name, tmp_path)
+    return tmp_path
+
+
+# ---- commands and their flags ------------------------------------------------------------------
+
+
+def test_the_command_is_train_unless_given():
+    assert parse().command == "train"
+    assert parse("evaluate", "--split", "validation").command == "evaluate"
+    assert parse("--split", "validation", "evaluate").settings.split == "validation"
+
+
+def test_every_field_is_a_flag_of_its_name(capsys):
+    with pytest.raises(SystemExit) as exit:
+        parse("--help")
+    assert exit.value.code == 0
+    printed = capsys.readouterr().out
+    for field in (*dataclasses.fields(Settings), *dataclasses.fields(Hyperparameters)):
+        assert f"  --{field.name}" in printed
+        if isinstance(field.default, bool):
+            assert f"--no-{field.name}" in printed
+    assert max(map(len, printed.splitlines())) <= shutil.get_terminal_size().columns
+    assert "train | evaluate | predict | export | profile | cluster" in " ".join(printed.split())
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("evaluate", ["--split", "test"]),
+        ("predict", ["--input", "x"]),
+        ("predict", ["--output", "x.csv"]),
+        ("predict", ["--top_k", 3]),
+        ("predict", ["--images_out", "x"]),
+        ("export", ["--export_dir", "x"]),
+        ("export", ["--tflite"]),
+        ("export", ["--no-check"]),
+        ("profile", ["--trace"]),
+        ("cluster", ["--workers", 1]),
+        ("cluster", ["--ps", 0]),
+    ],
+)
+def test_a_flag_of_one_command_is_refused_with_another(command, words):
+    name = words[0].removeprefix("--").removeprefix("no-")
+    assert name in parse(command, *words, *["--input", "x"][: 2 * (command == "predict")]).given
+    assert mistakes("train", *words) == (f"--{name} belongs to {command}, not to train",)
+
+
+def test_what_one_command_names_starts_from_where_it_is_typed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    line = parse("export", "--export_dir", "there", "--model_dir", "here")
+    assert line.settings.export_dir == tmp_path / "there"
+    assert line.settings.model_dir == ROOT / "here"
+
+
+# ---- a run -------------------------------------------------------------------------------------
+
+
+def test_the_folders_of_a_run_follow_from_its_name():
+    settings = parse("--run", "wide").settings
+    assert settings.run_dir == ROOT / "runs" / "wide"
+    assert settings.model_dir == settings.run_dir / "checkpoints"
+    assert settings.best_model_dir == settings.run_dir / "best"
+    assert parse().settings.run_dir == ROOT / "runs" / "default"
+
+
+def test_folders_that_are_given_are_kept():
+    settings = parse("--model_dir", "out/current", "--run", "wide").settings
+    assert settings.model_dir == settings.run_dir == ROOT / "out" / "current"
+    assert settings.best_model_dir == ROOT / "runs" / "wide" / "best"
+
+
+@pytest.mark.parametrize("name", ["a/b", "..", "", "two words", "ä", ".hidden"])
+def test_a_run_is_named_so_that_it_is_one_folder(name):
+    (line,) = mistakes("--run", name)
+    assert line.startswith(f"command line: run: {name} is not a name of letters")
+
+
+# ---- values and their origins ------------------------------------------------------------------
+
+
+def test_command_line_over_set_over_default(sets):
+    line = parse("--config_set", "gtx1080ti", "--train_epochs", 3, root=sets)
+    assert (line.settings.train_batch_size, line.settings.train_epochs) == (64, 3)
+    assert line.settings.log_steps == 50
+    assert line.given == {"train_epochs"}
+
+
+def test_a_config_set_may_choose_the_hyperparameter_set(sets):
+    with open(sets / "project.yaml", "a", encoding="utf-8") as file:
+        file.write("mine:\n  inherits: default\n  hyperparameter_set: quick\n")
+    with open(sets / "hyperparameters.yaml", "a", encoding="utf-8") as file:
+        file.write("quick:\n  inherits: default\n  learning_rate: 0.5\n")
+    assert parse("--config_set", "mine", root=sets).hyperparameters.learning_rate == 0.5
+    words = ["--config_set", "mine", "--hyperparameter_set", "default"]
+    assert parse(*words, root=sets).hyperparameters.learning_rate == 3e-3
+
+
+def test_print_config_tells_where_each_value_came_from(sets):
+    words = ["--config_set", "gtx1080ti", "--learning_rate", "1e-4", "--print_config"]
+    line = parse(*words, root=sets)
+    assert line.print_config
+    lines = line.as_yaml().splitlines()
+    assert lines[0] == "# project.yaml"
+    assert "  learning_rate: 0.0001  # command line" in lines
+    assert f"  model_dir: null  # default: {ROOT}/runs/default/checkpoints" in lines
+    assert any(each.startswith("  train_batch_size: 64  # project.yaml:") for each in lines)
+    assert any(each.endswith(", set gtx1080ti") for each in lines)
+    assert any(each.endswith(", set default") for each in lines)
+    assert "  xla: false  # default" in lines
+
+
+def test_what_is_printed_gives_the_same_again(sets):
+    line = parse("--config_set", "thinkpadx201t", "--random_seed", 7, root=sets)
+    first, second = line.as_yaml().split("---\n")
+    (sets / "project.yaml").write_text(first, encoding="utf-8")
+    (sets / "hyperparameters.yaml").write_text(second, encoding="utf-8")
+    again = parse("--config_set", "thinkpadx201t", root=sets)
+    assert (again.settings, again.hyperparameters) == (line.settings, line.hyperparameters)
+    assert [*yaml.safe_load(first)] == ["thinkpadx201t"]
+
+
+def test_the_words_of_a_command_line_can_be_given_again():
+    words = ["--config_set", "gtx1080ti", "--train_data", "gs://x/y", "--no-deterministic"]
+    words += ["--xla", "--num_parallel_calls", "-1", "--learning_rate", "1e-3"]
+    line = parse("cluster", *words, "--workers", 1)
+    assert "--workers" not in line.words()
+    again = parse(*line.words())
+    assert dataclasses.replace(again.settings, workers=1) == line.settings
+    assert again.hyperparameters == line.hyperparameters
+    assert line.words(only=(DataSettings, RunSettings)) == [*words[:2], *words[2:4]]
+    assert parse("evaluate").words() == []
+
+
+# ---- mistakes ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["trian"],
+            "command: trian is not one of train, evaluate, predict, export, profile, cluster "
+            "(did you mean train?)",
+        ),
+        (
+            ["--learning_rat", "1"],
+            "unknown argument --learning_rat=1 (did you mean --learning_rate?)",
+        ),
+        (["--max_time", "1"], "unknown argument --max_time=1 (did you mean --max_minutes?)"),
+        (["--learning_rate", "fast"], "command line: learning_rate: fast is not a number above 0"),
+        (["--network", "cmm"], "command line: network: cmm is not one of cnn"),
+        (["--config_set", "gtx"], "project.yaml: there is no set gtx; it has default, gtx1080ti"),
+        (["--hyperparameter_set", "x"], "hyperparameters.yaml: there is no set x; it has default"),
+        (["--project_file", "no.yaml"], "no.yaml: No such file or directory"),
+        (["--hyperparameter_file", "no.yaml"], "no.yaml: No such file or directory"),
+        (["evaluate", "--split", "tset"], "command line: split: tset is not one of train, valid"),
+        (["predict"], "predict: --input is missing"),
+        (["cluster", "--workers", "-1"], "command line: workers: -1 is not a whole number at l"),
+        (["--cache_decoded"], "command line: cache_decoded: needs cache: memory or cache: file"),
+        (["--model_dir", "runs/default/best"], "command line: best_model_dir: "),
+    ],
+)
+def test_a_mistake_is_one_line(words, message):
+    (line,) = mistakes(*words)
+    assert line.startswith(message)
+
+
+def test_an_option_of_before_is_named_as_it_is_now(sets):
+    (sets / "project.yaml").write_text("default:\n  max_time: 5\n", encoding="utf-8")
+    assert mistakes(root=sets) == (
+        "project.yaml:2, set default: there is no option max_time (did you mean max_minutes?)",
+    )
+
+
+def test_all_mistakes_are_told_at_once(sets):
+    (sets / "project.yaml").write_text("default:\n  train_epochs: -1\n", encoding="utf-8")
+    (sets / "hyperparameters.yaml").write_text("default:\n  momentum: 2\n", encoding="utf-8")
+    words = ["trian", "--learning_rat", "1", "--log_steps", "0"]
+    assert [line.partition(": ")[0] for line in mistakes(*words, root=sets)] == [
+        "unknown argument --learning_rat=1 (did you mean --learning_rate?)",
+        "project.yaml:2, set default",
+        "command line",
+        "hyperparameters.yaml:2, set default",
+        "command",
+    ]
+
+
+def test_all_contradictions_are_told_at_once():
+    words = ["--shuffle", "stream", "--cache", "memory", "--limit_train_examples", 5]
+    words += ["--epochs_between_evals", 99]
+    assert len(mistakes(*words)) == 3
+
+
+# ---- as a process ------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_help_does_not_import_tensorflow():
+    code = (
+        "import runpy, sys; sys.argv = ['run.py', '--help']\n"
+        f"try: runpy.run_path({str(ROOT / 'run.py')!r}, run_name='__main__')\n"
+        "except SystemExit as exit: assert exit.code == 0\n"
+        "assert not {'tensorflow', 'yaml', 'numpy'} & set(sys.modules)"
+    )
+    command = [sys.executable, "-c", code]
+    process = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
+    assert "--xentropy_label_smoothing" in process.stdout
+
+
+@pytest.mark.slow
+def test_a_reader_who_has_had_enough_is_no_traceback():
+    process = subprocess.Popen(
+        [sys.executable, "-u", ROOT / "run.py", "--print_config"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    process.stdout.close()
+    assert process.wait(60) == 1
+    assert process.stderr.read() == b""
