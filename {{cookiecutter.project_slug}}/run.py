@@ -1,6 +1,6 @@
 """Train, evaluate, predict with, export and profile the model of this project.
 
-python run.py                                 train, or continue where it stopped
+python run.py                                 train, or resume where it stopped
 python run.py --config_set gtx1080ti          with another set of project.yaml
 python run.py --learning_rate 1e-4            with another value of an option
 python run.py --run NAME                      a run of its own, in runs/NAME

@@ -46,7 +46,6 @@ def option(
     above: float = -math.inf,
     defines_architecture: bool = False,
     command: str = "",
-    group: str = "",
 ) -> Any:
     """A field of a dataclass of options; its type is one of NOUNS, `tuple[T, ...]` or `T | None`.
 
