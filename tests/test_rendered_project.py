@@ -36,7 +36,7 @@ def test_the_project_of_pictures_passes_its_tests_where_it_is_rendered(render):
 
 def test_the_project_of_sound_passes_its_tests(render):
     project = render(modality="audio")
-    names = "audio config config_properties docs_cluster docs_use estimator exporter files hooks"
+    names = "audio config config_properties docs_cluster docs_use estimator exporter hooks util"
     passed = [*names.split(), "recording", "reports", "shuffling", "tfrecord"]  # in place
     others = [f"--ignore=tests/test_{name}.py" for name in passed]
     assert " passed" in python(*PYTEST, *others, cwd=project)
