@@ -40,7 +40,12 @@ Noto Sans, Noto Sans Arabic, Noto Sans Devanagari, Noto Sans Thai, Noto Emoji
 """Those that are installed are used, each for the characters that the ones before it lack."""
 
 SIZES = {"font.size": 9, "axes.titlesize": 10.5, "axes.titlelocation": "left"}
-PLAIN = {"text.usetex": False, "axes.spines.top": False, "axes.spines.right": False}
+PLAIN = {
+    "text.usetex": False,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+}
 INK = {"axes.labelcolor": DARK, "text.color": DARK, "axes.edgecolor": GREY, "grid.color": PALE}
 STYLE = {**SIZES, **PLAIN, **INK, "xtick.color": GREY, "ytick.color": GREY}
 
