@@ -14,9 +14,7 @@ Metrics = dict[str, tuple[tf.Tensor, Any]]
 
 
 class Head(abc.ABC):
-    """Turns the outputs of a network into a loss, metrics and predictions.
-
-    A head of your own is a subclass; often, of one that ships, with another loss.
+    """Turns the outputs of a network into a loss, metrics and predictions. Yours is a subclass.
 
     `logits` are float32 [batch, logits_dimension]. `labels` depend on the kind: of "class", int64
     [batch]; of "labels", float32 [batch, classes], 1 for each class that an example has; of
@@ -58,9 +56,7 @@ class Head(abc.ABC):
     def average(self, logits: tf.Tensor, segment_ids: tf.Tensor) -> tf.Tensor:
         """The logits of audio clips from those of their windows.
 
-        Args:
-            logits: float32 [windows, logits_dimension].
-            segment_ids: int64 [windows], the number of the clip that each is of, rising.
+        `segment_ids`, int64 [windows], are the numbers of the clips, rising.
         """
         return tf.math.segment_mean(logits, segment_ids)
 
@@ -70,11 +66,8 @@ class Head(abc.ABC):
 
     def row(self, prediction: dict[str, Any], top_k: int | None) -> dict[str, Any]:
         """The cells of one example's prediction, by column."""
-        values = {name: np.asarray(prediction[name]).item() for name in self.outputs}
-        return {
-            name: value.decode() if isinstance(value, bytes) else value
-            for name, value in values.items()
-        }
+        cells = {name: np.asarray(prediction[name]).item() for name in self.outputs}
+        return {k: cell.decode() if isinstance(cell, bytes) else cell for k, cell in cells.items()}
 
     def caption(self, label: Any) -> str:
         """What is written below a training image."""
@@ -128,14 +121,10 @@ class ClassesHead(Head):
 
 def running_count(name: str, shape: list[int], *indices: tf.Tensor) -> tuple[tf.Tensor, Any]:
     """How often each combination of indices occurred: a metric, float64 of this shape."""
-    keys = tf.compat.v1.GraphKeys
     with tf.device("/cpu:0"):  # where it is deterministic
-        total = tf.compat.v1.Variable(
-            lambda: tf.zeros(shape, tf.float64),
-            trainable=False,
-            collections=[keys.LOCAL_VARIABLES, keys.METRIC_VARIABLES],
-            name=name,
-            use_resource=True,
+        zeros = tf.zeros_initializer()
+        total = tf.compat.v1.get_local_variable(
+            name, shape, tf.float64, zeros, collections=[], use_resource=True
         )
         ones = tf.ones_like(indices[0], tf.float64)
         return total.read_value(), tf.group(total.scatter_nd_add(tf.stack(indices, -1), ones))

@@ -50,10 +50,8 @@ class ClassificationHead(ClassesHead):
         counts, count = running_count("examples_per_class", [2, size], correct, labels)
         wrong, right = tf.unstack(tf.cast(counts, tf.float32))
         mean = tf.reduce_mean(tf.boolean_mask(right / (right + wrong), right + wrong > 0))
-        ops = {
-            "accuracy": metrics.accuracy(labels, predicted),
-            "mean_per_class_accuracy": (mean, count),
-        }
+        ops = {"accuracy": metrics.accuracy(labels, predicted)}
+        ops["mean_per_class_accuracy"] = mean, count
         if size > 5:
             in_top_5 = tf.nn.in_top_k(labels, logits, k=5)
             ops["top_5_accuracy"] = metrics.mean(tf.cast(in_top_5, tf.float32))
@@ -79,11 +77,7 @@ class ClassificationHead(ClassesHead):
 
 
 class MultiLabelHead(ClassesHead):
-    """Any number of classes an example: a sigmoid for each.
-
-    An example has a label where its probability is at least the threshold that was chosen for it
-    on the validation set, or 0.5.
-    """
+    """Any number of labels an example: a sigmoid and a threshold for each, 0.5 unless chosen."""
 
     name, label = "multi_label", "labels"
     outputs = ("labels",)
@@ -92,13 +86,11 @@ class MultiLabelHead(ClassesHead):
     def losses(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         """Cross entropy with smoothed labels, the mean over the classes.
 
-        Not the sum: of however many classes, the loss is as large as that of two, and learning
-        rate, l2_regularization and clip_gradient_norm weigh the same.
+        The sum would grow with their number, against l2_regularization and clip_gradient_norm.
         """
         smoothing = self.params.xentropy_label_smoothing
         targets = labels * (1 - smoothing) + smoothing / 2
-        losses = tf.nn.sigmoid_cross_entropy_with_logits(targets, logits)
-        return tf.reduce_mean(losses, axis=-1)
+        return tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(targets, logits), axis=-1)
 
     def predictions(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
         """`labels` are their names, with `;` between them."""
@@ -112,8 +104,8 @@ class MultiLabelHead(ClassesHead):
         """F1 of all labels; the mean over those that occur of F1 and of average precision."""
         size, bins = len(self.target.classes), self._bins(logits)
         each = tf.range(size, dtype=tf.int64) + tf.zeros_like(bins)
-        true = tf.cast(labels, tf.int64)
-        counts, count = running_count("scores", [2, size, LOGIT_BINS], true, each, bins)
+        cells = tf.cast(labels, tf.int64), each, bins
+        counts, count = running_count("scores", [2, size, LOGIT_BINS], *cells)
         thresholds = self.target.thresholds
         values = tf.numpy_function(lambda x: label_metrics(x, thresholds), [counts], tf.float32)
         values.set_shape([len(self.metric_names)])
@@ -137,8 +129,7 @@ class MultiLabelHead(ClassesHead):
         """The worst mistakes are those of the highest confidence in one of the labels."""
         wrong = tf.not_equal(self._predicted(logits), labels > 0.5)
         error = tf.where(wrong, abs(labels - tf.sigmoid(logits)), -1.0)
-        true = tf.cast(labels, tf.int64)
-        return true, self._bins(logits), tf.reduce_max(error, axis=-1)
+        return tf.cast(labels, tf.int64), self._bins(logits), tf.reduce_max(error, axis=-1)
 
     def _predicted(self, logits: tf.Tensor) -> tf.Tensor:
         return tf.sigmoid(logits) >= tf.constant(self.target.thresholds or 0.5)
@@ -150,10 +141,7 @@ class MultiLabelHead(ClassesHead):
 
 
 class RegressionHead(Head):
-    """A number an example: the network gives it less the mean, by the standard deviation.
-
-    So an error of a standard deviation is a loss of 1, whatever the unit.
-    """
+    """A number an example, standardized: an error of a standard deviation is a loss of 1."""
 
     name, label = "regression", "value"
     outputs = ("value",)
@@ -208,7 +196,7 @@ HEADS: dict[str, type[Head]] = {
 
 def head_for(label: str) -> str:
     """The name of the head that learns this kind of label."""
-    for name, head in HEADS.items():
-        if head.label == label:
-            return name
-    raise UserError("train_data: its examples have no labels to learn")
+    names = [name for name, head in HEADS.items() if head.label == label]
+    if not names:
+        raise UserError("train_data: its examples have no labels to learn")
+    return names[0]
