@@ -157,7 +157,7 @@ def scatter(true: np.ndarray, predicted: np.ndarray) -> Figure:
     axes.axline((0, 0), slope=1, color=GREY, linewidth=1, linestyle=(0, (4, 3)))
     axes.scatter(true, predicted, color=BLUE, s=12, alpha=0.4, linewidths=0)
     both = np.concatenate([true, predicted])
-    low, high = (both[np.isfinite(both)].min(), both.max()) if len(both) else (0, 1)
+    low, high = (both.min(), both.max()) if len(both) else (0, 1)
     room = 0.04 * (high - low) or 1
     axes.set(xlim=(low - room, high + room), ylim=(low - room, high + room), aspect="equal")
     return figure

@@ -46,7 +46,7 @@ def _class_rows(
 
 
 class ClassificationStats(EvaluationStats):
-    """Counts [batch] each: numbers of the true and predicted classes, confidence."""
+    """Counts, [batch] each: numbers of the true and predicted classes, and confidence."""
 
     kind = "classification"
 
@@ -69,7 +69,6 @@ class ClassificationStats(EvaluationStats):
         return mistake_caption(self.names[label], self.names[predicted], confidence)
 
     def rows(self) -> list[dict[str, Any]]:
-        """Of each class also which other one it was predicted as most often."""
         totals = np.zeros([3, len(self.names)])  # correct, predicted, examples
         others: dict[int, tuple[str, int]] = {}
         for (label, predicted), times in sorted(self.pairs.items(), key=lambda x: (-x[1], x[0])):
@@ -86,7 +85,7 @@ class ClassificationStats(EvaluationStats):
 
     def figures(self) -> Iterator[tuple[str, Figure]]:
         step = -(-len(self.names) // MATRIX_CELLS)
-        confusion = np.zeros([len(self.names[::step])] * 2, int)
+        confusion = np.zeros([-(-len(self.names) // step)] * 2, int)
         for (label, predicted), times in self.pairs.items():
             confusion[label // step, predicted // step] += times
         yield "confusion_matrix", figures.confusion_matrix(confusion, self.names[::step])
@@ -132,9 +131,7 @@ class MultiLabelStats(EvaluationStats):
 def label_metrics(counts: np.ndarray, thresholds: Sequence[float]) -> np.ndarray:
     """F1 of all labels; the mean over those that occur of F1 and of average precision.
 
-    Args:
-        counts: [2, classes, LOGIT_BINS], examples without and with a label by their bin.
-        thresholds: probability of each label from which on it is predicted; of none: 0.5.
+    `counts` are [2, classes, LOGIT_BINS]: examples without and with a label.
     """
     decisions = np.stack(_decisions(counts, _limits(thresholds, counts.shape[1])))
     occurs = decisions[2] > 0
@@ -186,8 +183,8 @@ class RegressionStats(EvaluationStats):
         self.random = np.random.default_rng(0)
 
     def count(self, *outputs: np.ndarray) -> None:
-        points = np.stack([*outputs, self.random.random(len(outputs[0]))], axis=1)
-        points = np.concatenate([self.points, points])
+        some = np.stack([*outputs, self.random.random(len(outputs[0]))], axis=1)
+        points = np.concatenate([self.points, some[np.isfinite(some).all(axis=1)]])
         # Those of the least random numbers are a fair sample, whenever they came.
         self.points = points[np.argsort(points[:, 2])[:POINTS]]
 

@@ -18,10 +18,9 @@ from library.report import figures
 from library.report.stats import EvaluationStats
 from library.util import replacing
 
-PAGE = "report.html"
-TABLE = "per_class.csv"
+PAGE, TABLE, MISTAKES = "report.html", "per_class.csv", "mistakes.png"
 FIGURES = ("confusion_matrix.png", "reliability.png", "predictions.png", "errors.png")
-FILES = (TABLE, *FIGURES, "mistakes.png")
+FILES = (TABLE, *FIGURES, MISTAKES)
 """What may be beside the page; which of them depends on the head."""
 RUNS = {"train": "", "validation": "eval"}
 """Where in model_dir the Estimator writes the events of its runs."""
@@ -33,11 +32,11 @@ Curves = dict[str, dict[str, tuple[list[int], list[float]]]]
 
 
 def read_curves(model_dir: str | Path, *, metrics: Iterable[str] = ("accuracy",)) -> Curves:
-    """The loss, these metrics and the learning rate over the steps, from TensorBoard's events.
+    """The loss, these metrics and the learning rate, from TensorBoard's events.
 
     Returns:
-        By name and run (`train`, `validation`): the steps, and the value at each. What was not
-        written is left out; of a step that was written again after a restart, the last one holds.
+        By name and run (`train`, `validation`): the steps, and the value at each. Of a step that
+        was written again after a restart, the last value holds.
     """
     names = dict.fromkeys(("loss", *metrics, "learning_rate"))
     found: dict[str, dict[str, dict[int, float]]] = {name: {} for name in names}
@@ -58,12 +57,13 @@ def _scalars(file: Path) -> Iterator[tuple[int, str, float]]:
     try:
         for event in tf.compat.v1.train.summary_iterator(str(file)):
             for value in event.summary.value:
-                if value.HasField("simple_value"):
-                    yield event.step, value.tag, value.simple_value
-                elif value.HasField("tensor"):
-                    array = tf.make_ndarray(value.tensor)
-                    if array.size == 1 and array.dtype != object:  # object: texts
-                        yield event.step, value.tag, float(array.item())
+                number = np.array(value.simple_value)
+                if value.HasField("tensor"):
+                    number = tf.make_ndarray(value.tensor)
+                elif not value.HasField("simple_value"):
+                    continue
+                if number.size == 1 and number.dtype != object:  # object: texts
+                    yield event.step, value.tag, float(number.item())
     except tf.errors.DataLossError:
         return
 
@@ -78,48 +78,45 @@ def write_report(
     facts: Mapping[str, str],
     settings: Mapping[str, Any],
 ) -> Path:
-    """Write report.html, and figures and table of `stats` beside it; an earlier one is replaced.
+    """Write report.html, which needs nothing beside it, and the figures and table of `stats`.
 
     Args:
-        folder: made where it is missing.
+        folder: made where it is missing; an earlier report there is replaced.
         title: of the page.
         metrics: by name, as `Estimator.evaluate` returns them.
         stats: None: the page shows metrics and curves.
         curves: of `read_curves`.
         facts: what was evaluated: split, data, checkpoint.
         settings: of the training.
-
-    Returns:
-        The page: one file, which needs no network.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    rows, drawn = stats.rows() if stats else [], {}
-    files: dict[str, bytes] = {TABLE: _csv(rows)} if rows else {}
+    rows, worst = (stats.rows(), stats.worst) if stats else ([], [])
+    drawn = {name: figures.png(figure) for name, figure in stats.figures()} if stats else {}
+    images = [example.image for example in worst]
+    files = {f"{name}.png": content for name, content in drawn.items()}
+    if rows:
+        files[TABLE] = _csv(rows)
     if stats:
-        drawn = {name: figures.png(figure) for name, figure in stats.figures()}
-        captions = [stats.caption(example) for example in stats.worst]
-        grid = figures.image_grid([example.image for example in stats.worst], captions)
-        files |= {f"{name}.png": content for name, content in drawn.items()}
-        files["mistakes.png"] = figures.png(grid, dpi=GRID_DPI)
-    for name in set(FILES) - files.keys():
-        (folder / name).unlink(missing_ok=True)
+        grid = figures.image_grid(images, list(map(stats.caption, worst)))
+        files[MISTAKES] = figures.png(grid, dpi=GRID_DPI)
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"word": word_of, "data": _data, "width": _width, "share": _share}
-    environment.filters["small"] = _is_small
+    environment.filters |= {"word": word_of, "data": _data, "width": _width}
     page = environment.from_string(Path(__file__).with_name(PAGE).read_text("utf-8")).render(
         title=title,
         metrics={name: _number(name, value) for name, value in metrics.items()},
         stats=stats,
         rows=sorted(rows, key=lambda row: (not row["examples"], row["f1"])),
         drawn=drawn,
-        wide=stats and figures.aspect([each.image for each in stats.worst]) > figures.WIDE,
+        wide=figures.aspect(images) > figures.WIDE,
+        small=SMALL,
         curves={name: figures.png(figures.curve(name, runs)) for name, runs in curves.items()},
         facts=facts,
         settings=settings,
     )
-    # The name of a file may be no Unicode.
-    files[PAGE] = page.encode("utf-8", "replace")
+    files[PAGE] = page.encode("utf-8", "replace")  # the name of a file may be no Unicode
+    for name in set(FILES) - files.keys():
+        (folder / name).unlink(missing_ok=True)
     for name, content in files.items():
         with replacing(folder / name) as temporary:
             temporary.write_bytes(content)
@@ -142,25 +139,16 @@ def _number(name: str, value: float) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
 
 
-def _share(value: float) -> str:
-    return "–" if math.isnan(value) else f"{value:.1%}"
-
-
 def _width(image: bytes) -> int:
-    """Of one of our figures, as large as it was drawn for, in pixels of a page."""
+    """Of a figure as large as it was drawn for, in pixels of a page."""
     return int.from_bytes(image[16:20], "big") * CSS_DPI // figures.DPI
 
 
-def _is_small(image: np.ndarray) -> bool:
-    return image.shape[0] * image.shape[1] <= SMALL
-
-
 def _data(image: bytes | np.ndarray) -> str:
-    """A file of PNG, or pixels, as the address of an image."""
+    """A PNG file, or pixels, as the address of an image."""
     kind = "png"
     if isinstance(image, np.ndarray):
-        buffer = io.BytesIO()
-        kind = "png" if _is_small(image) else "jpeg"
+        kind, buffer = "png" if image.size <= 3 * SMALL else "jpeg", io.BytesIO()
         Image.fromarray(image).save(buffer, kind, quality=JPEG_QUALITY)
         image = buffer.getvalue()
     return f"data:image/{kind};base64,{base64.b64encode(image).decode()}"

@@ -11,7 +11,6 @@ from matplotlib.figure import Figure
 
 WORST = 24
 """Examples that are shown: the worst ones."""
-
 COLLECTION = "eval_outputs"
 
 
@@ -80,8 +79,8 @@ def collect_eval_outputs(*outputs: tf.Tensor, images: tf.Tensor, keys: tf.Tensor
     """Leave in the graph of an evaluation what StatsHook counts.
 
     Args:
-        outputs: [batch, ...], what `count` of the head's stats takes; after these, float32 [batch],
-            how bad each example is: below 0, it is no mistake.
+        outputs: [batch, ...] each, as `count` of the stats takes them; the last one, float32, is
+            how bad each example is, below 0 for no mistake.
         images: uint8 [batch, height, width, 3], what is shown of the examples.
         keys: string [batch], the names of their files.
     """

@@ -62,14 +62,12 @@ def show_inputs(images: tf.Tensor, labels: tf.Tensor) -> None:
 class InputImagesHook(tf.compat.v1.train.SessionRunHook):
     """Shows the input of a training as the network sees it, and the kernels of its first layer.
 
-    `inputs` has the labels below; `kernels` is there where the first layer takes 1 or 3 channels.
+    The first step, and then each `every`; kernels, where the first layer takes 1 or 3 channels.
     """
 
     def __init__(self, folder: str | Path, head: Counted, *, every: int):
-        """`folder` is that of TensorBoard's events; the first step is shown, then each `every`."""
         self.folder, self.head, self.every = folder, head, every
-        self.seconds = 0.0
-        """Time spent in drawing."""
+        self.seconds = 0.0  # spent in drawing
 
     def begin(self) -> None:
         self.global_step = tf.compat.v1.train.get_global_step()
@@ -120,10 +118,9 @@ def kernel_mosaic(kernels: np.ndarray) -> bytes:
 
 
 class EvaluationImagesHook(StatsHook):
-    """Shows the first figure of an evaluation, such as a confusion matrix, and the mistakes."""
+    """Shows the first figure and the mistakes of an evaluation whose step is due."""
 
     def __init__(self, folder: str | Path, head: Counted, *, due: Callable[[int], bool]):
-        """`folder` has TensorBoard's events; `due` says whether an evaluation is shown."""
         super().__init__(head)
         self.folder, self.due = folder, due
 
