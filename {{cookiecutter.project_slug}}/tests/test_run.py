@@ -382,7 +382,7 @@ def test_a_full_disk_is_one_line_and_the_run_goes_on_when_there_is_room(fresh, s
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["evaluate"], "model: there is no best model in HERE/runs/default/best yet: train first"),
+        (["evaluate"], "model: there is no best model in HERE/runs/default/best: train first"),
         (
             ["predict", "--input", "data", "--model", "latest"],
             "there is no checkpoint in HERE/out/cur",

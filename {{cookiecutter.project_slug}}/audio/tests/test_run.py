@@ -341,7 +341,7 @@ def test_a_recording_that_cannot_be_read_is_told_by_its_archive(fresh):
         (["--hop_secs", "0.00001"], "hop_secs: frame_secs and hop_secs have to be at least a samp"),
         (["--num_parallel_calls", "0"], "num_parallel_calls: 0 is not -1 or at least 1"),
         (["--validation_data", "none"], "with --validation_fraction 0.1; the best model is chosen"),
-        (["evaluate"], "model: there is no best model in HERE/out/best yet: train first"),
+        (["evaluate"], "model: there is no best model in HERE/out/best: train first"),
         (["predict"], "predict: --input is missing"),
     ],
 )

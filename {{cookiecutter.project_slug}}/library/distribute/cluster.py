@@ -132,17 +132,16 @@ def _check_task(task: Any, jobs: dict[str, list[str]]) -> tuple[str, int]:
 def _check_jobs(jobs: Any) -> None:
     if not isinstance(jobs, dict):
         raise UserError("TF_CONFIG: cluster is not a mapping of jobs to addresses")
-    seen = set()
     for job, addresses in jobs.items():
         if job not in JOBS:
             near = did_you_mean(job, JOBS)
             raise UserError(f"TF_CONFIG: job {job} is not one of {', '.join(JOBS)}{near}")
         if not isinstance(addresses, list) or not addresses or not all(map(_is_address, addresses)):
             raise UserError(f"TF_CONFIG: job {job}: {addresses} is not a list of host:port")
-        for address in addresses:
-            if address in seen:
-                raise UserError(f"TF_CONFIG: {address} is the address of two tasks")
-            seen.add(address)
+    everyone = [address for addresses in jobs.values() for address in addresses]
+    for address in everyone:
+        if everyone.count(address) > 1:
+            raise UserError(f"TF_CONFIG: {address} is the address of two tasks")
     if len(jobs.get("chief", [])) > 1 or (jobs.get("ps") and not jobs.get("chief")):
         raise UserError("TF_CONFIG: a cluster with parameter servers has one chief")
 

@@ -28,7 +28,8 @@ class _Task:
         self.command, self.job, self.name = command, job, f"{job} {index}"
         self.log, self.restarts = logs / f"{job}-{index}.log", 0
         config = {"cluster": cluster, "task": {"type": job, "index": index}}
-        self.environment = os.environ | {
+        self.environment = {
+            **os.environ,
             "TF_CONFIG": json.dumps(config),
             "TF_FORCE_GPU_ALLOW_GROWTH": "true",  # they share it
             "PYTHONUNBUFFERED": "1",
@@ -70,24 +71,23 @@ class _Task:
                 "the last checkpoint is complete: run the same command to resume"
             )
 
-    def restart_if_killed(self) -> None:
-        if self.job == "ps" or self.status is None or self.status >= 0:
-            return self.check()
-        if self.restarts == MAX_RESTARTS:
-            return self.check()
+    def look_after(self, *, restart: bool) -> None:
+        """Start the task again if it was killed; raise it if it failed."""
+        if self.status in (None, INTERRUPTED):  # by --max_minutes, as the chief will be
+            return
+        killed = (self.status or 0) < 0 and self.job != "ps"
+        if not (restart and killed and self.restarts < MAX_RESTARTS):
+            self.check()
+            return
         self.restarts += 1
         print(f"{self.name} was killed: started again", flush=True)
         self.start()
-
-    def wait(self, secs: float) -> None:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(max(0.0, secs))
 
     def end(self, number: signal.Signals, secs: float) -> None:
         """Send a signal, and kill what is still there after so many seconds."""
         if self.status is None:
             self.process.send_signal(number)
-            self.wait(secs)
+            _wait(self.process, secs)
             self.process.kill()
             self.process.wait()
 
@@ -116,31 +116,26 @@ def run_local_cluster(
     logs.mkdir(parents=True, exist_ok=True)
     jobs = {"chief": 1, "worker": workers, "ps": servers}
     ports = _free_ports(1 + workers + servers)
-    cluster = {
-        job: [f"localhost:{ports.pop()}" for _ in range(count)]
-        for job, count in jobs.items()
-        if count
-    }
+    addresses = {job: [f"localhost:{ports.pop()}" for _ in range(n)] for job, n in jobs.items()}
+    cluster = {job: tasks for job, tasks in addresses.items() if tasks}
     jobs["evaluator"] = 1
     print(f"logs of {', '.join(f'{count} {job}' for job, count in jobs.items())}: {logs}")
     tasks = [_Task(command, job, i, cluster, logs) for job in jobs for i in range(jobs[job])]
-    chief, *others = tasks
+    chief, *others, evaluator = tasks
     try:
         with open(chief.log, encoding="utf-8", errors="replace") as lines:
             while chief.status is None:
-                for task in others:
-                    # One that was interrupted has come to its --max_minutes: so will the chief.
-                    if task.status not in (None, 0, INTERRUPTED):
-                        task.restart_if_killed() if servers else task.check()
+                for task in tasks[1:]:
+                    task.look_after(restart=servers > 0)
                 print(lines.read(), end="", flush=True)
                 time.sleep(0.2)
             print(lines.read(), end="", flush=True)
         chief.check()
-        others[-1].process.wait()  # the evaluator
-        others[-1].check()
+        evaluator.process.wait()
+        evaluator.check()
         deadline = time.monotonic() + ENDING_SECS
         for task in others[:workers]:
-            task.wait(deadline - time.monotonic())
+            _wait(task.process, max(0.0, deadline - time.monotonic()))
     except KeyboardInterrupt:
         chief.end(signal.SIGINT, SAVING_SECS)  # saves
         raise KeyboardInterrupt(chief.last_line) from None
@@ -149,9 +144,12 @@ def run_local_cluster(
             task.end(signal.SIGKILL if task.job == "ps" else signal.SIGTERM, 5)
 
 
+def _wait(process: subprocess.Popen, secs: float) -> None:
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(secs)
+
+
 def _free_ports(count: int) -> list[int]:
     with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("localhost", 0))
-        return [each.getsockname()[1] for each in sockets]
+        made = [stack.enter_context(socket.create_server(("localhost", 0))) for _ in range(count)]
+        return [each.getsockname()[1] for each in made]

@@ -5,16 +5,18 @@ from typing import TYPE_CHECKING
 from library.util import lazy
 
 if TYPE_CHECKING:
-    from library.nn.gradients import (
+    from library.nn.gradients import accumulate_gradients, clip_gradients
+    from library.nn.layers import batch_norm, conv, dense, dropout, output_layer
+    from library.nn.optimizers import (
+        SGD,
+        Adam,
+        AdamW,
         Optimizer,
         SyncReplicasShutdownHook,
-        accumulate_gradients,
-        clip_gradients,
+        set_rate_factor,
         sync_replicas,
         with_loss_scale,
     )
-    from library.nn.layers import batch_norm, conv, dense, dropout, output_layer
-    from library.nn.optimizers import SGD, Adam, AdamW, set_rate_factor
     from library.nn.pretrained import hub_features, hub_input
     from library.nn.resnet import resnet_features
 

@@ -2,9 +2,8 @@
 
 Keras 3 layers lose their updates in an Estimator, and Keras 2 is on its way out. These layers give
 the same numbers on every TensorFlow, and every weight has a seed of its own. They compute in the
-type of their input, with variables in float32 (mixed precision). The result does not depend on how
-a batch is divided among devices: batch norm takes its statistics of the whole batch, and dropout
-is sampled for the whole batch from (seed, step).
+type of their input, with float32 variables. How a batch is divided among devices makes no
+difference: statistics of batch norm and samples of dropout are those of the whole batch.
 """
 
 import math
@@ -58,36 +57,25 @@ def batch_norm(
     # The replicas update their averages with the same statistics.
     average = {"trainable": False, "aggregation": tf.VariableAggregation.MEAN}
     mean, variance = variable("mean", 0.0, **average), variable("variance", 1.0, **average)
+    x32 = tf.cast(x, tf.float32)
     if not training:
-        x32 = tf.cast(x, tf.float32)
         y = tf.nn.batch_normalization(x32, mean, variance, offset, scale, epsilon)
         return tf.cast(y, x.dtype)
-    normalize = _fused_batch_norm if num_replicas() == 1 else _batch_norm_of_replicas
-    y, batch_mean, batch_variance = normalize(x, scale, offset, epsilon)
+    if num_replicas() == 1:
+        norm = tf.compat.v1.nn.fused_batch_norm(x, scale, offset, epsilon=epsilon)
+        y, batch_mean, batch_variance = norm
+    else:
+        batch_mean, square = average_over_replicas(
+            [tf.reduce_mean(x32, [0, 1, 2]), tf.reduce_mean(tf.square(x32), [0, 1, 2])]
+        )
+        biased = tf.maximum(square - tf.square(batch_mean), 0.0)
+        y = tf.nn.batch_normalization(x32, batch_mean, biased, offset, scale, epsilon)
+        count = tf.cast(tf.size(x) // tf.shape(x)[-1] * num_replicas(), tf.float32)
+        y, batch_variance = tf.cast(y, x.dtype), biased * count / (count - 1)
     for moving, value in ((mean, batch_mean), (variance, batch_variance)):
         update = moving.assign_sub((1 - BATCH_NORM_MOMENTUM) * (moving - value))
         tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.UPDATE_OPS, update)
     return y
-
-
-def _fused_batch_norm(
-    x: tf.Tensor, scale: tf.Variable, offset: tf.Variable, epsilon: float
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    return tf.compat.v1.nn.fused_batch_norm(x, scale, offset, epsilon=epsilon)
-
-
-def _batch_norm_of_replicas(
-    x: tf.Tensor, scale: tf.Variable, offset: tf.Variable, epsilon: float
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """As `_fused_batch_norm`, with the statistics of all replicas."""
-    x32 = tf.cast(x, tf.float32)
-    axes = [0, 1, 2]
-    moments = [tf.reduce_mean(x32, axes), tf.reduce_mean(tf.square(x32), axes)]
-    mean, square = average_over_replicas(moments)
-    variance = tf.maximum(square - tf.square(mean), 0.0)
-    y = tf.nn.batch_normalization(x32, mean, variance, offset, scale, epsilon)
-    count = tf.cast(tf.size(x) // tf.shape(x)[-1] * num_replicas(), tf.float32)
-    return tf.cast(y, x.dtype), mean, variance * count / (count - 1)
 
 
 def dropout(x: tf.Tensor, rate: float, *, seed: int) -> tf.Tensor:
@@ -108,16 +96,13 @@ def _kernel(shape: list[int], seed: int, *, gain: float) -> tf.Variable:
 
     A gain of 2 is for a ReLU to follow (He et al. 2015, https://arxiv.org/abs/1502.01852).
     """
-    scope = tf.compat.v1.get_variable_scope().name
-    fan_in = math.prod(shape[:-1])
+    key = [seed, zlib.crc32(tf.compat.v1.get_variable_scope().name.encode())]
+    # A normal distribution cut at two standard deviations has 0.8796 of its deviation left.
+    deviation = math.sqrt(gain / math.prod(shape[:-1])) / 0.8796
 
     def initializer(shape: list[int], dtype: tf.DType, partition_info: None = None) -> tf.Tensor:
-        # A normal distribution cut at two standard deviations has 0.8796 of its deviation left.
-        deviation = math.sqrt(gain / fan_in) / 0.8796
-        key = [seed, zlib.crc32(scope.encode())]
+        sample = tf.random.stateless_truncated_normal
         with tf.xla.experimental.jit_scope(compile_ops=False):  # XLA would sample other numbers
-            return tf.random.stateless_truncated_normal(
-                shape, key, stddev=deviation, dtype=dtype, alg="philox"
-            )
+            return sample(shape, key, stddev=deviation, dtype=dtype, alg="philox")
 
     return tf.compat.v1.get_variable("kernel", shape, initializer=initializer)

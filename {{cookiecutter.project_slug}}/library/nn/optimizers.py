@@ -1,9 +1,13 @@
-"""Optimizers, each of which heeds `set_rate_factor`: Adam, AdamW, SGD."""
+"""Optimizers that heed `set_rate_factor`, for float16, and for workers that share each batch."""
 
 import re
+import threading
 from collections.abc import Iterable
+from typing import Any, TypeAlias
 
 import tensorflow as tf
+
+Optimizer: TypeAlias = tf.compat.v1.train.Optimizer
 
 RATE_FACTORS = ("rate_factors",)
 """The collection of what `set_rate_factor` was told; a tuple, so that no checkpoint lists it."""
@@ -18,7 +22,7 @@ def set_rate_factor(variables: Iterable[tf.Variable], factor: float) -> None:
         tf.compat.v1.add_to_collection(RATE_FACTORS, (variable, factor))
 
 
-class _RateFactors(tf.compat.v1.train.Optimizer):
+class _RateFactors(Optimizer):
     """Changes the rate of an optimizer of TensorFlow while it applies one variable's gradient."""
 
     _rate_name = "_lr_t"
@@ -45,22 +49,13 @@ class Adam(_RateFactors, tf.compat.v1.train.AdamOptimizer):
 
 
 class AdamW(Adam):
-    """Adam with decoupled weight decay, Loshchilov and Hutter 2017.
+    """Adam with decoupled weight decay of kernels, https://arxiv.org/abs/1711.05101.
 
-    Each step also subtracts rate x weight_decay x value, from kernels only.
-    https://arxiv.org/abs/1711.05101
+    Each step also subtracts rate x weight_decay x value.
     """
 
-    def __init__(
-        self,
-        learning_rate: tf.Tensor | float,
-        *,
-        weight_decay: float,
-        beta1: float = 0.9,
-        beta2: float = 0.999,
-        epsilon: float = 1e-8,
-    ):
-        super().__init__(learning_rate, beta1, beta2, epsilon)
+    def __init__(self, learning_rate: Any, *, weight_decay: float, **options: float):
+        super().__init__(learning_rate, **options)
         self._weight_decay = weight_decay
 
     def _resource_apply_dense(self, grad: tf.Tensor, var: tf.Variable) -> tf.Operation:
@@ -73,12 +68,43 @@ class AdamW(Adam):
 
 
 class SGD(_RateFactors, tf.compat.v1.train.MomentumOptimizer):
-    """Stochastic gradient descent with Nesterov momentum, Sutskever et al. 2013.
-
-    http://proceedings.mlr.press/v28/sutskever13.html
-    """
+    """Gradient descent with Nesterov momentum, http://proceedings.mlr.press/v28/sutskever13."""
 
     _rate_name = "_learning_rate_tensor"
 
-    def __init__(self, learning_rate: tf.Tensor | float, *, momentum: float = 0.9):
+    def __init__(self, learning_rate: Any, *, momentum: float = 0.9):
         super().__init__(learning_rate, momentum, use_nesterov=True)
+
+
+def with_loss_scale(optimizer: Optimizer) -> tuple[Optimizer, tf.Tensor]:
+    """An optimizer for float16, and whether its loss scale can still be halved: bool scalar.
+
+    A step whose gradients overflow changes nothing but the scale, which is halved; after 2,000
+    good steps it is doubled (Micikevicius et al. 2017, https://arxiv.org/abs/1710.03740).
+    """
+    mixed_precision = tf.compat.v1.mixed_precision
+    scale = mixed_precision.DynamicLossScale()
+    return mixed_precision.MixedPrecisionLossScaleOptimizer(optimizer, scale), scale() > 1.0
+
+
+def sync_replicas(optimizer: Optimizer, num_workers: int) -> Optimizer:
+    """An optimizer for workers that share each batch, with variables on parameter servers.
+
+    It averages the gradients of all workers, and none begins the next step before that
+    (Chen et al. 2016, https://arxiv.org/abs/1604.00981, without backup workers).
+    """
+    return tf.compat.v1.train.SyncReplicasOptimizer(optimizer, num_workers, num_workers)
+
+
+class SyncReplicasShutdownHook(tf.compat.v1.train.SessionRunHook):
+    """Ends the thread of `sync_replicas` that waits for more gradients.
+
+    TensorFlow would give it two minutes, and then print its traceback.
+    """
+
+    def after_create_session(self, session: Any, coord: tf.train.Coordinator) -> None:
+        def join(*threads: Any, stop_grace_period_secs: float = 0, **more: Any) -> None:
+            threading.excepthook = lambda args: None
+            coord_join(*threads, stop_grace_period_secs=min(2, stop_grace_period_secs), **more)
+
+        coord_join, coord.join = coord.join, join

@@ -71,9 +71,6 @@ def hub_features(
         input_range: a key of RANGES; modules that take uint8 get [0, 255].
         training: whether to fine-tune the module.
         rate_factor: multiplies the learning rate of its variables.
-
-    Returns:
-        float32 [batch, features].
     """
     module = _module_of_graph(handle, rate_factor if training else None)
     takes = hub_input(handle)
@@ -133,9 +130,8 @@ def _load(handle: str) -> Any:
     try:
         return tf.saved_model.load(path)
     except UNREADABLE as error:
-        raise UserError(
-            f"hub_module: {handle} is no SavedModel of TensorFlow 2: {error}"
-        ) from error
+        what = f"{handle} is no SavedModel of TensorFlow 2: {error}"
+        raise UserError(f"hub_module: {what}") from error
 
 
 def _tensorflow_hub() -> Any:

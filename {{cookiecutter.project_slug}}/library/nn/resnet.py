@@ -19,11 +19,7 @@ BOTTLENECKS = {"50"}
 def resnet_features(x: tf.Tensor, layers: str, *, training: bool, seed: int) -> tf.Tensor:
     """All layers but the last one: [batch, height, width, channels] -> [batch, 512 or 2048].
 
-    Args:
-        x: float32, bfloat16 or float16; the features have its type.
-        layers: a key of BLOCKS.
-        training: whether batch norm takes its statistics from the batch.
-        seed: fixes the initial weights.
+    `layers` is a key of BLOCKS; the features have the type of `x`, a float.
     """
 
     def conv_norm(

@@ -29,12 +29,10 @@ class BestCheckpointExporter(Exporter):
         {"format_version": 1, "metric": "accuracy", "mode": "max", "value": 0.97, "step": 1200,
          "time": "...", "kept": [{"value": 0.97, "step": 1200, "time": "..."}]}
 
-    best.json is the truth: it survives a restart, and it is replaced after the files that it names
-    are complete and before any other is deleted, so that a kill at any moment leaves a complete
-    best model. A value that is not a number never becomes the best. patience.json says which
-    checkpoint was evaluated last, and how many evaluations in a row have not improved:
-
-        {"evaluated_step": 1800, "evaluations_without_improvement": 2}
+    best.json is the truth: it is replaced after the files that it names are complete and before any
+    other is deleted, so that a kill at any moment leaves a complete best model. NaN is never the
+    best. patience.json has `evaluated_step`, that of the last evaluation, and
+    `evaluations_without_improvement`, in a row.
     """
 
     def __init__(
@@ -46,17 +44,7 @@ class BestCheckpointExporter(Exporter):
         *,
         assets: Sequence[str | Path] = (),
     ):
-        """
-        Args:
-            best_model_dir: the folder, made when the first best is there.
-            metric: the key of the evaluation's result.
-            mode: "min" or "max".
-            keep: how many of the best checkpoints are kept.
-            assets: files to copy along, such as the card of the model.
-
-        Raises:
-            ValueError: an unknown mode, or keep below 1.
-        """
+        """`assets` are files to copy along, such as the card of the model."""
         if mode not in ("min", "max") or keep < 1:
             raise ValueError(f"mode must be min or max and keep at least 1 (got {mode}, {keep})")
         self.best_model_dir, self.assets = Path(best_model_dir), assets
@@ -81,15 +69,7 @@ class BestCheckpointExporter(Exporter):
         eval_result: dict[str, Any],
         is_the_final_export: bool,
     ) -> str | None:
-        """Keep this checkpoint if it is among the best; called by `train_and_evaluate`.
-
-        Returns:
-            The path of the copy, or None when it is not among the best.
-
-        Raises:
-            ValueError: the evaluation has no such metric.
-            UserError: best.json is about another one.
-        """
+        """Keep this checkpoint if it is among the best: the path of the copy, or None."""
         if self.metric not in eval_result:
             raise ValueError(
                 f"The evaluation has no metric {self.metric}; it has {', '.join(eval_result)}"
@@ -105,12 +85,10 @@ class BestCheckpointExporter(Exporter):
         self.best_model_dir.mkdir(parents=True, exist_ok=True)
         copy = self._keep(checkpoint_path, ranked) if among_the_best else None
         improved = among_the_best and new is ranked[0]
-        self.evaluated_step = new["step"]
-        failures = self.evaluations_without_improvement
-        self.evaluations_without_improvement = 0 if improved else failures + 1
-        names = ("evaluated_step", "evaluations_without_improvement")
-        patience = {name: getattr(self, name) for name in names}
+        failures = 0 if improved else self.evaluations_without_improvement + 1
+        patience = {"evaluated_step": new["step"], "evaluations_without_improvement": failures}
         write_json(self.best_model_dir / PATIENCE_FILE, patience)
+        self.read_patience()
         return copy
 
     def _keep(self, checkpoint_path: str, ranked: list[dict[str, Any]]) -> str:
@@ -183,30 +161,25 @@ def global_step_of(checkpoint: str) -> int:
 def find_checkpoint(
     model: str | Path, *, model_dir: Path, best_model_dir: Path, option: str = "model"
 ) -> str:
-    """The path of a checkpoint, as TensorFlow names it, from what a user calls it.
+    """The path of a checkpoint, as TensorFlow names it.
 
     Args:
         model: `latest`, `best`, or the path of a checkpoint or of a folder with checkpoints.
         model_dir, best_model_dir: where `latest` and `best` are looked for.
         option: the one that says so, for the error.
-
-    Raises:
-        UserError: there is no such checkpoint.
     """
     model = str(model)
     if model == "best":
-        record = read_best(best_model_dir)
-        if record is None:
-            raise UserError(
-                f"{option}: there is no best model in {best_model_dir} yet: train first"
-            )
-        return _checkpoint_of(best_model_dir, record["step"])
+        best = read_best(best_model_dir)
+        if best is None:
+            raise UserError(f"{option}: there is no best model in {best_model_dir}: train first")
+        return _checkpoint_of(best_model_dir, best["step"])
     folder = str(model_dir) if model == "latest" else model
     checkpoint = tf.train.latest_checkpoint(folder) if os.path.isdir(folder) else folder
     if checkpoint and os.path.exists(f"{checkpoint}.index"):
         return checkpoint
     if model == "latest":
-        raise UserError(f"{option}: there is no checkpoint in {folder} yet: train first")
+        raise UserError(f"{option}: there is no checkpoint in {folder}: train first")
     raise UserError(
         f"{option}: there is no checkpoint {model} (allowed: latest, best, or the path of one)"
     )

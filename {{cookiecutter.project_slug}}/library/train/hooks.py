@@ -33,12 +33,7 @@ class GracefulStopHook(SessionRunHook):
     def __init__(
         self, model_dir: str | Path, *, max_minutes: float | None = None, saves: bool = True
     ):
-        """
-        Args:
-            model_dir: where the checkpoint is saved.
-            max_minutes: from now; None: no limit.
-            saves: whether this process is the one that saves.
-        """
+        """`saves` says whether this process is the one that saves."""
         self.checkpoint, self.saves = str(Path(model_dir) / "model.ckpt"), saves
         self.deadline = math.inf if max_minutes is None else time.monotonic() + 60 * max_minutes
         self.asked = False

@@ -54,7 +54,7 @@ class ProgressHook(SessionRunHook):
             batch_size: examples per step.
             epoch_of: step -> epochs since the begin of the run.
             summary_dir: for `examples_per_sec`, `step_ms` and `input_wait_share`; None: nowhere.
-            line: where it is shown; a live one is written anew several times a second.
+            line: where it is shown; a live one is overwritten several times a second.
             shared: whether other processes take steps of the same run.
         """
         self.shown, self.pauses, self.every, self.steps = shown, pauses, every, steps

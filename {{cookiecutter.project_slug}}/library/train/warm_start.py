@@ -30,15 +30,7 @@ class WarmStart:
 
     @classmethod
     def of(cls, checkpoint: str, build: Callable[[], Any]) -> "WarmStart":
-        """Compare a checkpoint with a model.
-
-        Args:
-            checkpoint: its path.
-            build: makes the variables of the model in the default graph, without an optimizer.
-
-        Raises:
-            UserError: they have nothing in common.
-        """
+        """Compare a checkpoint with a model, whose variables `build` makes in the default graph."""
         with tf.Graph().as_default():
             build()
             wanted = {v.op.name: v.shape.as_list() for v in tf.compat.v1.global_variables()}
