@@ -19,21 +19,11 @@ class CommandLine:
     """A command with all its options, and the flags that were given."""
 
     command: str
+    settings: Settings
+    hyperparameters: Any
+    print_config: bool  # whether to print `as_yaml` and nothing else
     flags: dict[str, Any]
-    resolved: tuple[Resolved, Resolved]
-
-    @property
-    def settings(self) -> Settings:
-        return self.resolved[0].options
-
-    @property
-    def hyperparameters(self) -> Any:
-        return self.resolved[1].options
-
-    @property
-    def print_config(self) -> bool:
-        """Whether to print `as_yaml` and nothing else."""
-        return self.flags["print_config"]
+    resolved: tuple[Resolved, ...]
 
     @property
     def given(self) -> frozenset[str]:
@@ -42,12 +32,10 @@ class CommandLine:
 
     def as_yaml(self) -> str:
         """All values as sets of the two files, each with the place it came from."""
-        settings, hyperparameters = self.resolved
-        return (
-            f"# {self.flags['project_file']}\n{settings.as_yaml(self.flags['config_set'])}\n---\n"
-            f"# {self.settings.hyperparameter_file}\n"
-            f"{hyperparameters.as_yaml(self.settings.hyperparameter_set)}"
-        )
+        files = (self.flags["project_file"], self.settings.hyperparameter_file)
+        names = (self.flags["config_set"], self.settings.hyperparameter_set)
+        sets = zip(files, names, self.resolved, strict=True)
+        return "\n---\n".join(f"# {file}\n{each.as_yaml(name)}" for file, name, each in sets)
 
     def words(self, only: Collection[type] = ()) -> list[str]:
         """The flags that were given, but for those of one command; of the groups `only`, or all."""
@@ -55,15 +43,13 @@ class CommandLine:
         for name, default in SETS.items():
             if self.flags[name] != default:
                 words += [f"--{name}", self.flags[name]]
-        options = [option for each in self.resolved for option in options_of(each.cls).values()]
-        for option in options:
+        for option in (each for found in self.resolved for each in options_of(found.cls).values()):
             value = self.flags.get(option.name)
             if value is None or option.rule["command"] or (only and option.group not in only):
                 continue
-            if isinstance(value, bool):
-                words.append(f"--{option.name}" if value else f"--no-{option.name}")
-            else:
-                words += [f"--{option.name}", *(value if option.many else [value])]
+            words.append(f"--no-{option.name}" if value is False else f"--{option.name}")
+            if not isinstance(value, bool):
+                words += value if option.many else [value]
         return words
 
 
@@ -100,4 +86,6 @@ def parse_command_line(
     if command == "predict" and not settings.values["input"]:
         parser.add_error("predict: --input is missing: name files or folders")
     parser.raise_errors()
-    return CommandLine(command, flags, (settings, resolved))
+    both = settings, resolved
+    values = [each.options for each in both]
+    return CommandLine(command, *values, flags["print_config"], flags, both)

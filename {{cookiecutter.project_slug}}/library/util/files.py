@@ -15,13 +15,9 @@ LINK_OUT = "a link that leads out of the dataset"
 
 @contextlib.contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """A temporary name beside `path`, which becomes `path` when the block ends well.
-
-        with replacing("best.json") as temporary:
-            temporary.write_text(...)
+    """A temporary name beside `path`, which becomes `path` when the block ends without an error.
 
     The content is on the disk before the name is, so that not even a power cut leaves half a file.
-    After an error, the temporary file is gone and `path` is unchanged.
     """
     path = Path(path)
     # Two containers that share a disk may have the same process id.

@@ -1,5 +1,6 @@
 """Progress of long work: one live line on a terminal, a line now and then in a log."""
 
+import contextlib
 import shutil
 import sys
 import time
@@ -8,7 +9,7 @@ SECONDS_PER_UPDATE, SECONDS_PER_LINE = 0.2, 10.0
 """Seconds between updates of a live line, and between lines in a log."""
 
 
-class StatusLine:
+class StatusLine(contextlib.AbstractContextManager["StatusLine"]):
     """A line that is overwritten on a terminal; elsewhere, or if not `live`, a line each time.
 
     with StatusLine() as line:
@@ -20,9 +21,6 @@ class StatusLine:
         self.live = live and sys.stdout.isatty()
         self.shown = False  # whether there is a line to overwrite
         self.last = time.monotonic()
-
-    def __enter__(self) -> "StatusLine":
-        return self
 
     def __exit__(self, *error: object) -> None:
         if self.shown:
@@ -52,7 +50,7 @@ class StatusLine:
         self.shown = False
 
 
-class Progress:
+class Progress(contextlib.AbstractContextManager["Progress"]):
     """Counts items and their bytes; shows items/s, MB/s and, for a known total, the time left.
 
     with Progress(1000, "files") as progress:
@@ -63,9 +61,6 @@ class Progress:
         self.total, self.unit, self.line = total, unit, StatusLine()
         self.done = self.bytes = 0
         self.begin = time.monotonic()
-
-    def __enter__(self) -> "Progress":
-        return self
 
     def __exit__(self, *error: object) -> None:
         if self.line.shown:
