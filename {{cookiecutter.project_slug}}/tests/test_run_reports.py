@@ -1,0 +1,78 @@
+"""What a run leaves in TensorBoard and in the report of its evaluation."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from library.train import run_evaluation
+
+
+@pytest.fixture(scope="module")
+def evaluation(trained) -> Path:
+    """The folder of the evaluation on the test set."""
+    run_evaluation(trained)
+    return trained.dir / "evaluation" / "test"
+
+
+def test_the_report_has_the_metrics_and_curves_of_the_run(evaluation):
+    metrics = json.loads((evaluation / "metrics.json").read_text())
+    report = (evaluation / "report.html").read_text()
+    assert f"{100 * metrics['accuracy']:.4g}%" in report
+    assert "accuracy over the steps" in report
+    with open(evaluation / "per_class.csv", newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    correct, examples = (sum(int(row[name]) for row in rows) for name in ("correct", "examples"))
+    assert correct / examples == pytest.approx(metrics["accuracy"])
+    for name in ("confusion_matrix", "reliability", "mistakes"):
+        with Image.open(evaluation / f"{name}.png") as image:
+            assert image.width > 100
+
+
+def test_the_report_has_the_settings_of_the_training(evaluation):
+    page = (evaluation / "report.html").read_text()
+    assert '<th scope="row">train_epochs</th><td>2</td>' in page
+    assert '<th scope="row">max_minutes</th><td>null</td>' in page
+
+
+def events_of(folder: Path) -> list:
+    """The events in TensorBoard's files, of which none is empty."""
+    files = list(folder.glob("events*"))
+    events = {file: list(tf.compat.v1.train.summary_iterator(str(file))) for file in files}
+    assert files
+    assert all(len(some) > 1 for some in events.values()), "an empty file of events"
+    return [event for some in events.values() for event in some]
+
+
+def values_of(folder: Path) -> dict[str, list]:
+    """What TensorBoard shows, by tag."""
+    tags: dict[str, list] = {}
+    for event in events_of(folder):
+        for value in event.summary.value:
+            tags.setdefault(value.tag, []).append(value)
+    return tags
+
+
+def test_tensorboard_has_numbers_images_and_settings(trained):
+    train = values_of(trained.settings.model_dir)
+    validation = values_of(trained.settings.model_dir / "eval")
+    assert {"loss", "accuracy"} <= train.keys() & validation.keys()
+    numbers = {"learning_rate", "gradient_norm", "examples_per_sec", "input_wait_share"}
+    assert numbers | {"inputs", "kernels", "settings", "hyperparameters"} <= train.keys()
+    assert {"confusion_matrix", "mistakes"} <= validation.keys()
+    assert all(value.simple_value > 0 for value in train["gradient_norm"])
+    for value in (*train["inputs"], *train["kernels"], *validation["confusion_matrix"]):
+        with Image.open(io.BytesIO(value.image.encoded_image_string)) as image:
+            assert image.size == (value.image.width, value.image.height)
+    (text,) = train["settings"][0].tensor.string_val
+    assert b"| train_batch_size | 8 |" in text
+    assert train["settings"][0].metadata.plugin_data.plugin_name == "text"
+
+
+def test_tensorboard_has_the_graph(trained):
+    graphs = [event.graph_def for event in events_of(trained.settings.model_dir)]
+    assert any(b"batch_loss" in graph for graph in graphs)
