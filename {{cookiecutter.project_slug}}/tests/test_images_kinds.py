@@ -84,6 +84,19 @@ def sixteen_bits(form: str) -> bytes:
     return encoded(Image.fromarray((X * 800).astype(np.uint16)), form)
 
 
+def big_endian_tiff() -> bytes:
+    """As microscopes and scanners write it; Pillow writes the other order of bytes only."""
+    pixels = (X * 800).astype(">u2").tobytes()
+    tags = [(256, 3, 80), (257, 3, 60), (258, 3, 16), (259, 3, 1), (262, 3, 1)]
+    tags += [(273, 4, 8), (277, 3, 1), (278, 3, 60), (279, 4, len(pixels))]
+    entries = b"".join(
+        struct.pack(">HHI", tag, kind, 1) + struct.pack({3: ">Hxx", 4: ">I"}[kind], value)
+        for tag, kind, value in tags
+    )
+    end = struct.pack(">H", len(tags)) + entries + bytes(4)
+    return b"MM\0*" + struct.pack(">I", 8 + len(pixels)) + pixels + end
+
+
 JPEG = encoded(RGB, "JPEG", quality=95)
 NOISY = encoded(Image.fromarray(np.random.default_rng(0).integers(0, 256, (60, 80), np.uint8)))
 KEPT: dict[str, bytes] = {
@@ -122,6 +135,7 @@ ENCODED: dict[str, bytes] = {
     "TIFF, LZW": encoded(RGB, "TIFF", compression="tiff_lzw"),
     "TIFF, CMYK": encoded(RGB.convert("CMYK"), "TIFF"),
     "TIFF, 16 bit of gray": sixteen_bits("TIFF"),
+    "TIFF, 16 bit of gray, big-endian": big_endian_tiff(),
     "WebP": encoded(RGB, "WEBP"),
     "WebP, lossless with alpha": encoded(with_alpha("RGBA"), "WEBP", lossless=True),
     **{f"JPEG, orientation {n}": oriented("JPEG", n, quality=95) for n in range(2, 9)},
@@ -160,7 +174,7 @@ def reference(data: bytes) -> np.ndarray:
     """What a viewer shows, by Pillow's own means."""
     image = Image.open(io.BytesIO(data))
     profile = image.info.get("icc_profile")
-    if image.mode == "I;16":
+    if image.mode.startswith("I;16"):
         image = Image.fromarray((np.asarray(image) / 256).astype(np.uint8))
     image = ImageOps.exif_transpose(image)
     if profile:

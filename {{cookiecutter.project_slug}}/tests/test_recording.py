@@ -274,6 +274,7 @@ def wait_for(folder: Path, pattern: str, count: int, process: subprocess.Popen) 
         time.sleep(0.01)
 
 
+@pytest.mark.slow
 def test_what_is_on_disk_replays_when_the_process_was_killed(tmp_path):
     process = start_recording(tmp_path, 40)
     wait_for(tmp_path, "r/record-*.tfrecord", 2, process)
@@ -287,6 +288,7 @@ def test_what_is_on_disk_replays_when_the_process_was_killed(tmp_path):
     assert len(os.listdir(tmp_path / "r")) == 2
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_the_file_that_is_being_written(tmp_path):
     process = start_recording(tmp_path, 100_000)
     wait_for(tmp_path, "r/.record-*.tmp", 1, process)

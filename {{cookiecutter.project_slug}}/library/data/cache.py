@@ -57,17 +57,10 @@ def cached(
     folder: str | Path,
     read_shard: ReadShard = read_tfrecords,
 ) -> Source:
-    """The dataset `path` in a cache; it is read once, in order.
+    """The dataset `path` in a cache: "memory", filled once a process, or "file", once in all.
 
-    Memory is filled once for a process, a file once for all processes: as long as the card of the
-    dataset is the same, a cache that is there is used again.
-
-    Args:
-        path: the dataset, as "data/train"; also on another file system that TensorFlow reads.
-        kind: "memory" or "file".
-        convert: what is kept of each example.
-        folder: of the files: it holds a dataset for each that was cached.
-        read_shard: how a shard is read.
+    It is read in order, also from another file system that TensorFlow reads. A cache is used again
+    as long as the card of the dataset is the same.
 
     Raises:
         UserError: there is no room: memory or disk would be full.

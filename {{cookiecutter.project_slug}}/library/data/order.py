@@ -1,8 +1,8 @@
 """The order of examples as a pure function of (seed, epoch, position)."""
 
-from collections.abc import Callable
-
 import tensorflow as tf
+
+from library.data.stages import Transformation
 
 POSITIONS_PER_CALL = 4096
 """A vector of positions costs one op; a larger one gains no more and takes memory."""
@@ -11,20 +11,18 @@ POSITIONS_PER_CALL = 4096
 def shuffle_and_repeat(
     num_examples: int, seed: int, start: int = 0, epochs: int | None = None
 ) -> tf.data.Dataset:
-    """The ids of all examples, in an order of its own each epoch.
+    """The ids of all examples, in an order of its own each epoch, in constant memory.
 
-    Every epoch is a permutation of all ids, whatever their number, in constant memory. The order
-    of the whole run follows from the seed alone, so a run that goes on starts where it stopped:
+    The order of the whole run follows from the seed, so a run continues where it stopped:
 
         shuffle_and_repeat(50_000, seed=1, start=step * batch_size)
 
-    The permutation is TensorFlow's RandomIndexShuffle, a block cipher on the position. Two things
-    are needed to make neighbouring epochs independent: the epoch goes through a hash into the
-    key, and the cipher runs 8 rounds instead of 4 (with 4, and the epoch as it is, 2 to 6 % of the
-    ids keep their position).
+    The permutation is TensorFlow's RandomIndexShuffle, a block cipher on the position. Neighbouring
+    epochs are independent because the epoch is hashed into the key, and the cipher runs 8 rounds:
+    with 4, and the epoch as it is, 2 to 6 % of the ids keep their position.
 
     Args:
-        num_examples: number of examples in the data set.
+        num_examples: number of examples in the dataset.
         seed: any integer of 64 bits.
         start: number of ids to leave out at the beginning of the run, at no cost.
         epochs: number of epochs, counted from the beginning of the run; None: without end.
@@ -47,40 +45,35 @@ def shuffle_and_repeat(
         )
         # Not epoch == first_epoch: in a graph, that asks whether they are one object.
         begin = tf.where(tf.equal(epoch, first_epoch), tf.constant(first_position, tf.int64), 0)
-        return (
-            tf.data.Dataset.range(begin, num_examples, POSITIONS_PER_CALL)
-            .map(
-                lambda first: tf.raw_ops.RandomIndexShuffle(
-                    index=tf.range(first, tf.minimum(first + POSITIONS_PER_CALL, num_examples)),
-                    seed=key,
-                    max_index=tf.constant(num_examples - 1, tf.int64),
-                    rounds=8,
-                ),
-                num_parallel_calls=tf.data.AUTOTUNE,
+
+        def shuffled(first: tf.Tensor) -> tf.Tensor:
+            return tf.raw_ops.RandomIndexShuffle(
+                index=tf.range(first, tf.minimum(first + POSITIONS_PER_CALL, num_examples)),
+                seed=key,
+                max_index=tf.constant(num_examples - 1, tf.int64),
+                rounds=8,
             )
-            .unbatch()
-        )
+
+        positions = tf.data.Dataset.range(begin, num_examples, POSITIONS_PER_CALL)
+        return positions.map(shuffled, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
 
     end = tf.int64.max if epochs is None else epochs
     return tf.data.Dataset.range(first_epoch, end).flat_map(permutation)
 
 
-def random_shard(shard_size: int, dataset_size: int, *, seed: int) -> Callable:
-    """A transformation for pipelines that cannot read by id: blocks in a random order.
+def random_shard(shard_size: int, dataset_size: int, *, seed: int) -> Transformation:
+    """Blocks of neighbours in a random order, new at each pass: for what cannot be read by id.
 
         dataset.apply(random_shard(1000, 50_000, seed=1)).shuffle(2000, seed=1)
 
-    The dataset is cut into blocks of `shard_size` neighbours, which come in a new order at each
-    pass, and stay in their order within. Every block starts by skipping what comes before it: use
-    it on what is cheap to skip, such as file names, and never behind a decoder.
+    Every block skips what comes before it: use it on what is cheap to skip, such as file names, and
+    never behind a decoder.
 
     Args:
-        shard_size: number of elements in a block; the last one may be smaller.
+        shard_size: number of elements in a block, which keep their order; the last one may be
+            smaller.
         dataset_size: number of elements in the dataset.
         seed: fixes the order of the blocks in each pass.
-
-    Returns:
-        A function from dataset to dataset, for `tf.data.Dataset.apply`.
     """
 
     def transformation(dataset: tf.data.Dataset) -> tf.data.Dataset:

@@ -11,9 +11,7 @@ when the process that made it was killed.
 
 import concurrent.futures
 import contextlib
-import dataclasses
 import itertools
-import json
 import numbers
 import os
 import re
@@ -28,63 +26,22 @@ import tensorflow as tf
 from library.config import URL
 from library.data.card import expect_sizes
 from library.data.order import shuffle_and_repeat
+from library.data.recording_card import (
+    CARD,
+    Recording,
+    describe,
+    is_open,
+    leaves_of,
+    read_card,
+    spec_of,
+)
 from library.data.sources import read_by_id
-from library.data.structure import describe, is_open, leaves_of, spec_of
 from library.data.tfrecord import Records, frame, index_of
-from library.util import Progress, UserError, check_folder, replacing, write_json
+from library.util import Progress, UserError, check_folder, replacing
 
-FORMAT_VERSION = 1
-CARD = "recording.json"
 OURS = re.compile(r"recording\.json|record-\d{5,}\.tfrecord|\.record(ing|-\d{5,})\..+\.tmp")
 ELEMENTS_AT_ONCE = 16
 BUFFER_SIZE = 2**20
-
-
-@dataclasses.dataclass
-class Recording:
-    """What a folder holds: the content of its `recording.json`."""
-
-    element: Any  # as `describe` writes it
-    compression: str | None
-    complete: bool = False  # whether the dataset came to its end, or to num_elems
-    files: list[dict[str, Any]] = dataclasses.field(default_factory=list)  # file, elements, bytes
-    format_version: int = FORMAT_VERSION
-
-    @property
-    def num_elements(self) -> int:
-        return sum(file["elements"] for file in self.files)
-
-    @classmethod
-    def load(cls, folder: Path) -> "Recording":
-        """Raises UserError: there is no recording, or not one that this version can read."""
-        content = _read_card(folder)
-        version = content["format_version"]
-        if version != FORMAT_VERSION:
-            raise UserError(
-                f"{folder / CARD}: format_version {version}, but this program reads "
-                f"{FORMAT_VERSION}: record the dataset again"
-            )
-        try:
-            spec_of(content["element"])
-            return cls(**content)
-        except (TypeError, ValueError) as error:
-            raise UserError(f"{folder / CARD}: not the card of a recording") from error
-
-    def save(self, folder: Path) -> None:
-        write_json(folder / CARD, dataclasses.asdict(self))
-
-
-def _read_card(folder: Path) -> dict[str, Any]:
-    """The card of a folder, of any version."""
-    try:
-        content = json.loads((folder / CARD).read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise UserError(f"{folder}: holds no recording, since there is no {CARD}") from error
-    except ValueError:
-        content = None
-    if not isinstance(content, dict) or not {"format_version", "element"} <= content.keys():
-        raise UserError(f"{folder / CARD}: not the card of a recording")
-    return content
 
 
 def _check_folder(output_dir: str | Path) -> Path:
@@ -129,7 +86,6 @@ def record_dataset(
     Raises:
         UserError: an argument is out of its range, the dataset has no end, or holds what cannot be
             recorded, or the folder holds something else.
-        KeyboardInterrupt: it was interrupted; the message says how much is recorded.
     """
     folder = _check_folder(output_dir)
     try:
@@ -169,7 +125,7 @@ def _make_room(folder: Path, overwrite: bool) -> None:
         if not OURS.fullmatch(name):
             raise UserError(f"output_dir: {folder} holds {name}, which is not of a recording")
     if CARD in names:
-        _read_card(folder)
+        read_card(folder)
     if names and not overwrite:
         what = "a recording" if CARD in names else f"{names[0]}, left by a killed recording"
         raise UserError(f"output_dir: {folder} holds {what}: use overwrite=True to replace it")
@@ -270,7 +226,9 @@ def replay_dataset(
     start: int = 0,
     epochs: int | None = 1,
 ) -> tf.data.Dataset:
-    """Read a recording.
+    """Read a recording: the elements in their structure, with their dtypes and shapes.
+
+    Where a shape was open, it has what the shapes of all elements had in common.
 
     Args:
         output_dir: the folder of the recording.
@@ -278,10 +236,6 @@ def replay_dataset(
         seed: fixes these orders.
         start: number of elements to leave out at the beginning of the run.
         epochs: counted from the beginning of the run; None: without end.
-
-    Returns:
-        A dataset of the elements in their structure, with their dtypes and shapes. Where a shape
-        was open, it has what the shapes of all elements had in common.
 
     Raises:
         UserError: there is no recording, a file of it is missing or was changed, or it is to be

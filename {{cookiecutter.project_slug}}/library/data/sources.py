@@ -149,9 +149,6 @@ def read_stream(
 
     Returns:
         A dataset of (id, int64; content).
-
-    Raises:
-        UserError: there is no card, or a shard is not the one that it describes.
     """
     card = Card.load(f"{path}.json")
     shards = [tf.constant(each) for each in _shards(path)]
@@ -191,9 +188,6 @@ def read_generator(
         signature: of key and content.
         start: number of examples that the run has behind it: they are made again and dropped.
         epochs: how many; None: without end.
-
-    Returns:
-        A dataset of (key, content).
     """
 
     def run() -> Iterable[tuple[Any, Any]]:

@@ -1,16 +1,15 @@
 """Marks in a chain of tf.data, where it can be cut: to time its stages, or to look at an example.
 
-    dataset = (
-        records.apply(stage("read"))
-        .apply(one_call(decode, augment, num_parallel_calls=-1))
-        .batch(32)
-        .apply(stage("batch"))
-    )
+    records.apply(stage("read"))
+    .apply(one_call(decode, augment, num_parallel_calls=-1))
+    .batch(32)
+    .apply(stage("batch"))
 
-The stages here are read, decode, augment and batch. Marks add nothing to the dataset.
+has the stages read, decode, augment and batch. Marks add nothing to the dataset.
 """
 
 import contextvars
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +17,8 @@ import tensorflow as tf
 
 Transformation = Callable[[tf.data.Dataset], tf.data.Dataset]
 """What `tf.data.Dataset.apply` takes."""
-Visit = Callable[[str, Callable[[], tf.data.Dataset]], None]
+Build = Callable[[], tf.data.Dataset]
+Visit = Callable[[str, Build], None]
 
 _visit: contextvars.ContextVar[Visit | None] = contextvars.ContextVar("visit", default=None)
 """Called at each mark, with its name and what makes the dataset up to there."""
@@ -45,8 +45,7 @@ def one_call(*functions: Callable, num_parallel_calls: int) -> Transformation:
     An example that goes from call to call also goes from core to core: one call is faster.
 
     Args:
-        functions: of one example each, without a batch axis; a tuple is spread over the arguments
-            of the next function.
+        functions: of one example each; what one returns are the arguments of the next.
         num_parallel_calls: examples worked on at the same time; -1: autotune.
     """
 
@@ -62,14 +61,14 @@ def one_call(*functions: Callable, num_parallel_calls: int) -> Transformation:
     def transformation(dataset: tf.data.Dataset) -> tf.data.Dataset:
         if visit := _visit.get():
             for count, function in enumerate(functions, start=1):
-                visit(function.__name__, lambda count=count: mapped(dataset, count))
+                visit(function.__name__, functools.partial(mapped, dataset, count))
         return mapped(dataset, len(functions))
 
     return transformation
 
 
 def prefetch_to_device(device: str | None) -> Transformation:
-    """Copy elements to a device ahead, as "/gpu:0", which is the stage "device"; None: nothing.
+    """Copy elements to a device ahead, as "/gpu:0", in the stage "device"; None: do nothing.
 
     It comes last in a chain: the copy is not ahead of the training step otherwise.
     """
@@ -82,34 +81,31 @@ def prefetch_to_device(device: str | None) -> Transformation:
     return transformation
 
 
-def stages_of(build: Callable[[], tf.data.Dataset]) -> list[str]:
+def stages_of(build: Build) -> list[str]:
     """The names of the stages of the chain that `build` makes, in their order."""
     names: list[str] = []
-    _visited(build, lambda name, dataset: names.append(name))
+    _walk(build, lambda name, dataset: names.append(name))
     return names
 
 
-def cut_at(name: str, build: Callable[[], tf.data.Dataset]) -> tf.data.Dataset:
-    """The chain that `build` makes, up to the end of a stage.
+def cut_at(name: str, build: Build) -> tf.data.Dataset:
+    """The chain that `build` makes, up to the end of a stage; ValueError if there is none.
 
-        example = next(iter(cut_at("decode", lambda: train_input(run))))
-
-    Raises:
-        ValueError: there is no stage of that name.
+    example = next(iter(cut_at("decode", lambda: train_input(run))))
     """
 
-    def visit(reached: str, dataset: Callable[[], tf.data.Dataset]) -> None:
+    def visit(reached: str, dataset: Build) -> None:
         if reached == name:
             raise _Cut(dataset())
 
     try:
-        _visited(build, visit)
+        _walk(build, visit)
     except _Cut as cut:
         return cut.args[0]
     raise ValueError(f"{name}: must be one of the stages {', '.join(stages_of(build))}")
 
 
-def _visited(build: Callable[[], tf.data.Dataset], visit: Visit) -> None:
+def _walk(build: Build, visit: Visit) -> None:
     token = _visit.set(visit)
     try:
         build()

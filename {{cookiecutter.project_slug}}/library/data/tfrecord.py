@@ -132,11 +132,7 @@ def find_records(file: FileIO) -> Iterator[tuple[int, int]]:
 
 
 def index_of(shards: Sequence[str | Path]) -> np.ndarray:
-    """Find all records of any TFRecord files: rows of INDEX, in the order of the files.
-
-    Raises:
-        DamagedRecordError: as `find_records`.
-    """
+    """All records of any TFRecord files: rows of INDEX; DamagedRecordError as `find_records`."""
     rows: list[tuple[int, int, int]] = []
     for number, shard in enumerate(shards):
         with open(shard, "rb", buffering=0) as file:
@@ -154,17 +150,7 @@ class Records:
     shape: Sequence[int] = ()
 
     def __init__(self, name: str | Path, shards: Sequence[str], index: np.ndarray, *, advice: str):
-        """Open the files.
-
-        Args:
-            name: of the dataset, for an error.
-            shards: its files.
-            index: where every record stands, rows of INDEX.
-            advice: how to make fewer files, for an error.
-
-        Raises:
-            UserError: there are more files than the process may open.
-        """
+        """Open the shards; where those are too many, an error has the name and the advice."""
         self.shards, self.index = shards, index
         try:  # open as long as the reader is there
             self.files = [open(file, "rb", buffering=0) for file in shards]  # noqa: SIM115
@@ -189,8 +175,7 @@ class Records:
         """The records of these ids: int64 [n] -> bytes objects [n].
 
         Raises:
-            DamagedRecordError: a record is not what was written; the message names its shard and
-                its number there, counted from 0.
+            DamagedRecordError: the message names the shard and the number there, from 0.
         """
         records = np.empty(len(ids), object)
         for position, (shard, length, offset) in enumerate(self.index[ids]):
@@ -241,13 +226,9 @@ class Reader(Records):
             return None
         parts = zip(self.card.shards, self._split(index), strict=True)
         for number, (shard, rows) in enumerate(parts):
-            ends = np.cumsum(rows["length"] + np.uint64(FRAME))
-            begins = np.append(np.uint64(0), ends)
-            if (
-                np.any(rows["shard"] != number)
-                or np.any(rows["offset"] != begins[:-1])
-                or begins[-1] != shard.bytes
-            ):
+            begins = np.cumsum(np.append(np.uint64(0), rows["length"] + np.uint64(FRAME)))
+            fits = (rows["shard"] == number).all() and (rows["offset"] == begins[:-1]).all()
+            if not fits or begins[-1] != shard.bytes:
                 return None
         return index
 
@@ -257,11 +238,7 @@ class Reader(Records):
 
 
 def verify(path: str | Path) -> None:
-    """Read every record of the dataset `path`.
-
-    Raises:
-        UserError: a file or a record is not what was written; the message names it.
-    """
+    """Read every record of the dataset `path`; UserError names a file or record that is damaged."""
     reader = Reader(path)
     for begin in range(0, reader.num_examples, RECORDS_AT_ONCE):
         reader.read(np.arange(begin, min(begin + RECORDS_AT_ONCE, reader.num_examples)))

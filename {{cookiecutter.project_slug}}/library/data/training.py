@@ -27,13 +27,13 @@ def train_records(
     read_shard: ReadShard = read_tfrecords,
     read: Callable[[Source, int], Transformation] = read_by_id,
 ) -> tf.data.Dataset:
-    """The training examples after the first `start` of a run, shuffled, without end.
+    """The training examples of a run, shuffled, without end.
 
     Args:
-        settings: the data, its order (`shuffle`), its cache, and how many examples are used.
+        settings: the data, its order, its cache, and how many of the examples are used.
         start: number of examples that the run has behind it.
-        num_workers: processes that train together: each reads its share of the samples.
-        worker: the number of this process among them.
+        num_workers, worker: processes that train together, and the number of this one: each reads
+            its share of the samples.
         to_cache: a dataset of contents -> what a cache keeps of each, in the same order; None: the
             contents themselves.
         open_data: opens the dataset where examples are read by id.

@@ -22,8 +22,8 @@ def parse_example(record: tf.Tensor, target: Target) -> dict[str, tf.Tensor]:
         target: which label it has.
 
     Returns:
-        `encoded`, the image, string; `key`, the name of its file, string; `label`: its class, int64,
-        -1 for none; several classes, float32 [classes] of 0 and 1; or its value, float32.
+        `encoded`, the image, string; `key`, the name of its file, string; `label`, int64, -1 for
+        none; or of several classes, float32 [classes], each 0 or 1; or a value, float32.
     """
     label_of: dict[str, tuple[str, object]] = {
         "labels": (CLASS, tf.io.FixedLenSequenceFeature([], tf.int64, allow_missing=True)),

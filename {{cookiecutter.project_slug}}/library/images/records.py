@@ -7,10 +7,11 @@ import collections
 import hashlib
 import io
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 from google.protobuf.message import DecodeError
 from PIL import Image
@@ -19,11 +20,12 @@ from library.data import (
     DamagedRecordError,
     Label,
     Reader,
+    Shard,
     Target,
     find_records,
-    write_index,  # noqa: F401  the same for every kind of shard
     read_frame,
     record_in,
+    write_index,  # noqa: F401  the same for every kind of shard
 )
 from library.data import write_shard as write_records
 from library.images.files import Jpeg
@@ -92,7 +94,9 @@ def to_example(jpeg: Jpeg, label: Label, filename: str, target: Target) -> bytes
     return example.SerializeToString(deterministic=True)
 
 
-def write_shard(path: Path, examples: Iterable[tuple[str, Label, Jpeg]], target: Any = None) -> Any:
+def write_shard(
+    path: Path, examples: Iterable[tuple[str, Label, Jpeg]], target: Target
+) -> tuple[Shard, np.ndarray]:
     """Write a file of examples: the name of the file, the label and the image of each.
 
     Returns:
@@ -108,7 +112,9 @@ def open_data(path: str | Path) -> Reader:
     return Reader(path)
 
 
-def verify_shard(path: Any, target: Any, bad: Any, tell: Any = None) -> dict[str, Any]:
+def verify_shard(
+    path: Path, target: Target, bad: Mapping[int, str], tell: Callable[[int, int], None]
+) -> dict[str, Any]:
     """Read a shard: see `library.data.Modality`."""
     faults: list[str] = []
     count: collections.Counter[str] = collections.Counter()

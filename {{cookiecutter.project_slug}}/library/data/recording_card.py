@@ -1,4 +1,4 @@
-"""The structure of a dataset's elements as JSON: dicts and tuples of tensors.
+"""The card of a recording, recording.json: its files, and the structure of its elements.
 
 A tensor is written as "float32[None, 3]", or "string[...]" for an unknown rank; a sparse one as
 "sparse int64[3]"; a ragged one with its ragged rank and the dtype of its row splits, as
@@ -6,16 +6,70 @@ A tensor is written as "float32[None, 3]", or "string[...]" for an unknown rank;
 """
 
 import collections
+import dataclasses
+import json
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
+from library.util import UserError, write_json
+
+FORMAT_VERSION = 1
+CARD = "recording.json"
 DTYPES = ["bool", "string", "bfloat16", "float16", "float32", "float64", "complex64", "complex128"]
 DTYPES += ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 """Those that tf.io.serialize_tensor takes."""
 LEAF = re.compile(r"(?:(sparse) |ragged (\d+) (int32|int64) )?(\w+)\[(.*)\]")
+
+
+@dataclasses.dataclass
+class Recording:
+    """What a folder holds: the content of its `recording.json`."""
+
+    element: Any  # as `describe` writes it
+    compression: str | None
+    complete: bool = False  # whether the dataset came to its end, or to num_elems
+    files: list[dict[str, Any]] = dataclasses.field(default_factory=list)  # file, elements, bytes
+    format_version: int = FORMAT_VERSION
+
+    @property
+    def num_elements(self) -> int:
+        return sum(file["elements"] for file in self.files)
+
+    @classmethod
+    def load(cls, folder: Path) -> "Recording":
+        """Raises UserError: there is no recording, or not one that this version can read."""
+        content = read_card(folder)
+        version = content["format_version"]
+        if version != FORMAT_VERSION:
+            raise UserError(
+                f"{folder / CARD}: format_version {version}, but this program reads "
+                f"{FORMAT_VERSION}: record the dataset again"
+            )
+        try:
+            spec_of(content["element"])
+            return cls(**content)
+        except (TypeError, ValueError) as error:
+            raise UserError(f"{folder / CARD}: not the card of a recording") from error
+
+    def save(self, folder: Path) -> None:
+        write_json(folder / CARD, dataclasses.asdict(self))
+
+
+def read_card(folder: Path) -> dict[str, Any]:
+    """The card of a folder, of any version."""
+    try:
+        content = json.loads((folder / CARD).read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise UserError(f"{folder}: holds no recording, since there is no {CARD}") from error
+    except ValueError:
+        content = None
+    if not isinstance(content, dict) or not {"format_version", "element"} <= content.keys():
+        raise UserError(f"{folder / CARD}: not the card of a recording")
+    return content
 
 
 def describe(spec: Any) -> Any:
@@ -32,7 +86,7 @@ def describe(spec: Any) -> Any:
             return {"dict": {key: describe(value) for key, value in spec.items()}}
         case Mapping() if all(isinstance(key, int) for key in spec):
             return {"items": [[key, describe(value)] for key, value in spec.items()]}
-        case tuple() if hasattr(spec, "_fields"):
+        case tuple() if hasattr(spec, "_asdict"):
             return {"namedtuple": type(spec).__name__, "fields": describe(spec._asdict())["dict"]}
         case tuple():
             return {"tuple": [describe(value) for value in spec]}
@@ -62,8 +116,8 @@ def spec_of(description: Any) -> Any:
             return None
         case str() if leaf := LEAF.fullmatch(description):
             sparse, ragged_rank, splits, name, sizes = leaf.groups()
-            shape = [None if size == "None" else int(size) for size in re.findall(r"\w+", sizes)]
-            shape, dtype = None if sizes == "..." else shape, tf.as_dtype(name)
+            known = [None if size == "None" else int(size) for size in re.findall(r"\w+", sizes)]
+            shape, dtype = None if sizes == "..." else known, tf.as_dtype(name)
             if ragged_rank:
                 return tf.RaggedTensorSpec(shape, dtype, int(ragged_rank), tf.as_dtype(splits))
             return tf.SparseTensorSpec(shape, dtype) if sparse else tf.TensorSpec(shape, dtype)
