@@ -1,87 +1,80 @@
-"""Caches: the same training from memory and from a file, a refusal where there is no room."""
+"""Caches: the same examples from memory and from a file, a refusal where there is no room."""
 
 import dataclasses
-import io
-import os
 import shutil
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import damaged
-from PIL import Image
-from project.training import train
 
-from library import images
-from library.data import Card, Reader, Target, train_records, write_index
-from library.images import Jpeg, write_shard
+from library.config import Settings
+from library.data import Card, train_records, write_index, write_shard
 from library.util import UserError
-from project.input_fn import train_input
-from project.settings import Hyperparameters, Settings
+
+COUNT = 30
+
+
+def write(path: Path, prefix: str = "") -> list[bytes]:
+    """A dataset of three shards."""
+    records = [f"{prefix}{number}".encode() * 100 for number in range(COUNT)]
+    parts = [
+        write_shard(path.with_name(f"{path.name}-{n:05}-of-00003.tfrecord"), records[10 * n :][:10])
+        for n in range(3)
+    ]
+    write_index(path, [rows for _, rows in parts])
+    Card(["x"], {"x": COUNT}, [shard for shard, _ in parts], {}).save(f"{path}.json")
+    return records
 
 
 @pytest.fixture
-def settings(data, tmp_path) -> Settings:
-    return Settings(train_data=str(data / "train"), train_batch_size=8, cache_dir=tmp_path / "kept")
+def settings(tmp_path) -> Settings:
+    (tmp_path / "data").mkdir()
+    write(tmp_path / "data" / "train")
+    return Settings(train_data=str(tmp_path / "data" / "train"), cache_dir=tmp_path / "kept")
+
+
+def samples(settings: Settings, *, start: int = 0, count: int = COUNT, to_cache=None) -> list:
+    """(number, id, record) of the first samples of a run."""
+    records = train_records(settings, start, to_cache=to_cache).take(count)
+    return list(records.as_numpy_iterator())
 
 
 def contents(settings: Settings, to_cache=None) -> list[bytes]:
     """All that training reads, in the order of the ids."""
-    records = train_records(settings, to_cache=to_cache)
-    count = Card.load(f"{settings.train_data}.json").num_examples
-    found = {int(key): record for _, key, record in records.take(count).as_numpy_iterator()}
-    return [found[key] for key in range(count)]
+    found = {int(key): record for _, key, record in samples(settings, to_cache=to_cache)}
+    return [found[key] for key in range(COUNT)]
 
 
-def batches(settings: Settings, image_size: int = 16) -> list[tuple[np.ndarray, np.ndarray]]:
-    hyperparameters = Hyperparameters(image_size=image_size, min_crop_area=0.2)
-    dataset = train_input(settings, hyperparameters, 8).take(30)  # several epochs
-    return [(features["image"], labels) for features, labels in dataset.as_numpy_iterator()]
+def twice(records: tf.data.Dataset) -> list[bytes]:
+    return [2 * record for record in records.as_numpy_iterator()]
 
 
+@pytest.mark.parametrize("start", [0, 47])
 @pytest.mark.parametrize("kind", ["memory", "file"])
-def test_a_damaged_record_is_named_when_a_cache_is_filled(data, tmp_path, kind):
-    shard = damaged(data, tmp_path)
-    settings = Settings(
-        train_data=str(tmp_path / "train"),
-        validation_data=str(tmp_path / "validation"),
-        model_dir=tmp_path / "current",
-        best_model_dir=tmp_path / "best",
-        cache=kind,
-        cache_dir=tmp_path / "kept",
-    )
-    with pytest.raises(UserError, match=f"{shard.name}: record 0 is damaged"):
-        train(settings, Hyperparameters(image_size=16))
-    assert not (tmp_path / "current").exists()
-
-
-@pytest.mark.parametrize("decoded", [False, True])
-@pytest.mark.parametrize("kind", ["memory", "file"])
-def test_a_cache_changes_nothing_of_what_is_seen(settings, kind, decoded):
-    size = 64 if decoded else 16  # a smaller one is decoded at a fraction, without the cache
-    before = batches(settings, size)
-    kept = dataclasses.replace(settings, cache=kind, cache_decoded=decoded)
+def test_a_cache_changes_nothing_of_what_is_seen(settings, kind, start):
+    before = samples(settings, start=start, count=3 * COUNT)
+    kept = dataclasses.replace(settings, cache=kind)
     for _ in range(2):  # filled, and used again
-        after = batches(kept, size)
-        for (pixels, labels), (pixels_before, labels_before) in zip(after, before, strict=True):
-            assert (labels == labels_before).all()
-            difference = np.abs(pixels - pixels_before)
-            if decoded:  # what was beside the crop now has a part in the colours at its edge
-                assert difference.max() < 32
-                difference = difference[:, :, 4:-4]
-            assert difference.max() == 0
+        assert samples(kept, start=start, count=3 * COUNT) == before
 
 
-def test_a_file_is_filled_once_and_read_without_the_original(settings, tmp_path, capsys):
-    folder = tmp_path / "data"
-    shutil.copytree(os.path.dirname(settings.train_data), folder)
-    kept = dataclasses.replace(settings, train_data=str(folder / "train"), cache="file")
-    before = batches(kept)
+@pytest.mark.parametrize("kind", ["memory", "file"])
+def test_what_is_kept_can_be_made_of_the_records(settings, kind):
+    before = contents(settings)
+    kept = dataclasses.replace(settings, cache=kind)
+    assert contents(kept, twice) == [2 * record for record in before]
+    assert contents(kept) == before, "which is another cache"
+
+
+def test_a_file_is_filled_once_and_read_without_the_original(settings, capsys):
+    kept = dataclasses.replace(settings, cache="file")
+    before = contents(kept)
     assert "cache: writing" in capsys.readouterr().out
-    for shard in folder.glob("train-*.tfrecord"):
+    for shard in Path(settings.train_data).parent.glob("train-*.tfrecord"):
         shard.unlink()
-    assert all((a == b).all() for (a, _), (b, _) in zip(before, batches(kept), strict=True))
+    assert contents(kept) == before
     assert "cache: writing" not in capsys.readouterr().out
 
 
@@ -91,25 +84,15 @@ def test_a_file_that_is_not_whole_is_filled_again(settings):
     (card,) = settings.cache_dir.glob("*.json")
     card.unlink()  # as after a kill: the card comes last
     next(settings.cache_dir.glob("*-00001-of-*")).write_bytes(b"half")
-    original = Reader(settings.train_data)
-    assert contents(kept) == before
-    assert before == original.read(np.arange(original.num_examples)).tolist()
+    assert contents(kept) == before == contents(settings)
 
 
-def test_another_dataset_of_that_name_is_another_cache(settings, data, tmp_path):
-    kept = dataclasses.replace(settings, cache="file")
-    here = tmp_path / "here"
-    for name in ("train", "test"):
-        here.mkdir(exist_ok=True)
-        for file in data.glob(f"{name}*"):
-            shutil.copy(file, here / file.name.replace(name, "train"))
-        if name == "test":  # its card names its shards
-            text = (here / "train.json").read_text().replace("test-", "train-")
-            (here / "train.json").write_text(text)
-        reader = Reader(data / name)
-        for kind in ("file", "memory"):
-            there = dataclasses.replace(kept, train_data=str(here / "train"), cache=kind)
-            assert contents(there) == reader.read(np.arange(reader.num_examples)).tolist()
+@pytest.mark.parametrize("kind", ["memory", "file"])
+def test_another_dataset_of_that_name_is_another_cache(settings, kind):
+    kept = dataclasses.replace(settings, cache=kind)
+    before = contents(kept)
+    records = write(Path(settings.train_data), "another ")
+    assert contents(kept) == records != before
 
 
 @pytest.fixture
@@ -125,28 +108,20 @@ def free(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ["memory", "file"])
-def test_a_cache_without_room_is_refused_with_the_numbers(settings, kind, free):
-    free(100_000)
-    kept = dataclasses.replace(settings, cache=kind, cache_decoded=True)
-    with pytest.raises(
-        UserError, match=rf"cache: {kind} has no room for .*train: \d+ examples take"
-    ):
-        contents(kept, images.decoded_examples)
-    assert not list(settings.cache_dir.glob("*.json"))
-
-
-@pytest.mark.parametrize(("share", "fits"), [(1.3, True), (0.9, False)])
-def test_the_expected_size_is_about_the_size(settings, free, share, fits):
-    """With a tenth of the memory left free, all of it fits where there is a fifth more."""
-    kept = dataclasses.replace(settings, cache="memory", cache_decoded=True)
-    total = sum(map(len, contents(kept, images.decoded_examples)))
-    elsewhere = dataclasses.replace(kept, cache_dir=settings.cache_dir / "another")
+@pytest.mark.parametrize(("share", "fits"), [(1.2, True), (1.0, False)])
+def test_a_cache_without_room_is_refused_with_the_numbers(settings, kind, free, share, fits):
+    """All of it fits where a tenth is left free for the training."""
+    total = sum(map(len, contents(settings)))
     free(total * share)
+    kept = dataclasses.replace(settings, cache=kind)
     if fits:
-        contents(elsewhere, images.decoded_examples)
+        assert contents(kept)
         return
-    with pytest.raises(UserError, match="no room"):
-        contents(elsewhere, images.decoded_examples)
+    with pytest.raises(
+        UserError, match=rf"cache: {kind} has no room for .*train: 30 examples take about 0.00 GB"
+    ):
+        contents(kept)
+    assert not list(settings.cache_dir.glob("*.json"))
 
 
 def test_memory_that_is_free_is_that_of_the_container(settings, tmp_path, monkeypatch, free):
@@ -161,35 +136,28 @@ def test_memory_that_is_free_is_that_of_the_container(settings, tmp_path, monkey
     assert contents(kept)
 
 
-def test_an_image_from_elsewhere_is_kept_in_memory(data, tmp_path):
-    for file in data.glob("test*"):
+def test_a_dataset_from_elsewhere_is_kept(settings):
+    folder = Path(settings.train_data).parent
+    for file in folder.iterdir():
         tf.io.gfile.copy(str(file), f"ram://cache/{file.name}", overwrite=True)
-    settings = Settings(train_data="ram://cache/test", cache="memory", cache_dir=tmp_path)
-    reader = Reader(data / "test")
-    assert contents(settings) == reader.read(np.arange(reader.num_examples)).tolist()
+    elsewhere = dataclasses.replace(settings, train_data="ram://cache/train", cache="memory")
+    assert contents(elsewhere) == contents(settings)
 
 
-def test_decoded_images_are_those_that_decoding_gives(tmp_path):
-    """Odd sizes, gray, and PNG: pixel by pixel; the label and the name stay."""
-    random = np.random.default_rng(0)
-    forms = [("JPEG", [37, 53, 3]), ("JPEG", [16, 9]), ("PNG", [1, 1, 3]), ("PNG", [24, 7])]
-    examples, target = [], Target("class", tuple("abcd"))
-    for number, (form, shape) in enumerate(forms):
-        buffer = io.BytesIO()
-        Image.fromarray(random.integers(0, 256, shape, np.uint8)).save(buffer, form)
-        examples.append((f"{number}.jpg", number, Jpeg(buffer.getvalue(), *shape[:2])))
-    shard, rows = write_shard(tmp_path / "few.tfrecord", examples, target)
-    write_index(tmp_path / "few", [rows])
-    Card([*"abcd"], dict.fromkeys("abcd", 1), [shard], {}).save(tmp_path / "few.json")
-    settings = Settings(train_data=str(tmp_path / "few"), cache="memory", cache_dir=tmp_path)
+def test_one_dataset_is_in_memory_at_a_time(settings, tmp_path, capsys):
+    kept = dataclasses.replace(settings, cache="memory")
+    shutil.copytree(Path(settings.train_data).parent, tmp_path / "copy")
+    write(tmp_path / "copy" / "train", "another ")
+    another = dataclasses.replace(kept, train_data=str(tmp_path / "copy" / "train"))
+    for each in (kept, kept, another, kept):
+        contents(each)
+    assert capsys.readouterr().out.count("into memory") == 3
 
-    def whole(shape: tf.Tensor) -> tf.Tensor:
-        return tf.stack([0, 0, shape[0], shape[1]])
 
-    kept = contents(settings, images.decoded_examples)
-    for record, (name, number, jpeg) in zip(kept, examples, strict=True):
-        example = images.parse_example(record, target)
-        pixels = images.decode_window(example["encoded"], whole, image_size=16)
-        expected = tf.io.decode_image(jpeg.data, channels=3, expand_animations=False)
-        assert (pixels.numpy() == expected.numpy()).all()
-        assert (example["label"].numpy(), example["key"].numpy()) == (number, name.encode())
+def test_workers_share_the_samples(settings):
+    kept = dataclasses.replace(settings, cache="memory", random_seed=3)
+    whole = samples(kept, start=5, count=60)
+    for worker in range(3):
+        share = train_records(kept, 5, num_workers=3, worker=worker).take(20)
+        assert list(share.as_numpy_iterator()) == whole[worker::3]
+    assert [int(number) for number, _, _ in whole] == list(np.arange(5, 65))

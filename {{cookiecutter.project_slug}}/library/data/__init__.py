@@ -8,7 +8,6 @@ if TYPE_CHECKING:
     from library.data.card import UNLABELED, Card, Label, Shard, Target, expect_sizes
     from library.data.modality import EDGE, Examples, Modality
     from library.data.order import random_shard, shuffle_and_repeat
-    from library.data.pipeline import Pipeline
     from library.data.recording import record_dataset, replay_dataset
     from library.data.sources import (
         Hdf5Rows,
