@@ -86,6 +86,11 @@ def parse_command_line(
     if command == "predict" and not settings.values["input"]:
         parser.add_error("predict: --input is missing: name files or folders")
     parser.raise_errors()
-    both = settings, resolved
-    values = [each.options for each in both]
-    return CommandLine(command, *values, flags["print_config"], flags, both)
+    return CommandLine(
+        command=command,
+        settings=settings.options,
+        hyperparameters=resolved.options,
+        print_config=flags["print_config"],
+        flags=flags,
+        resolved=(settings, resolved),
+    )
