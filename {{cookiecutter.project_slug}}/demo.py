@@ -1,8 +1,8 @@
 """The whole way, on sample data: python demo.py
 
-Makes them, converts, trains, evaluates on the test split, predicts and exports, each by the
-command that you would type, and fails where the accuracy stays under its target. Called again, it
-goes on from what is there.
+It makes samples, converts, trains, evaluates, predicts and exports, each by the command that you
+would type, and fails where the accuracy is below its target. Its files are in runs/demo; called
+again, it continues from what is there.
 """
 
 import csv
@@ -15,48 +15,44 @@ from pathlib import Path
 from library.util import UserError, run_main
 from project.settings import modality
 
-OUT = "out/demo"
-SAMPLES, DATA = f"{OUT}/samples", f"{OUT}/data"
-TARGET = 0.95
+RUN, TARGET = Path("runs/demo"), 0.95
+SAMPLES, DATA = f"{RUN}/samples", f"{RUN}/data"
 
 
 def main() -> None:
     if not Path(SAMPLES).exists():
         call("sample data", f"-m {modality.sample_data.__name__} {SAMPLES}")
-    for name, more in (("train", "--validation_fraction 0.1"), ("test", "")):
+    for name in ("train", "test"):
         if not Path(f"{DATA}/{name}.json").exists():
-            names = f"--dataset_dir {SAMPLES}/{name} --tfrecord_filename {name}"
-            call(f"convert {name}", f"convert_dataset.py {names} --tfrecord_dir {DATA} {more}")
+            folder = f"--dataset_dir {SAMPLES}/{name}"
+            call(f"convert {name}", f"convert_dataset.py {folder} --tfrecord_dir {DATA}")
+    data = f"--run demo --train_data {DATA}/train --validation_data {DATA}/validation"
+    call("train", f"run.py train {data} --train_epochs 15 --epochs_between_evals 3")
+    test = f"--run demo --test_data {DATA}/test"
+    call("evaluate", f"run.py evaluate {test} --split test")
+    classes = sorted(Path(SAMPLES, "test").iterdir())
+    inputs = shlex.join(min(folder.iterdir()).as_posix() for folder in classes[::2])
+    call("predict", f"run.py predict --run demo --input {inputs}")
+    call("export", f"run.py export {test} --tflite --check")
 
-    files = f"--model_dir {OUT}/current --best_model_dir {OUT}/best"
-    data = f"--train_data {DATA}/train --validation_data {DATA}/validation"
-    call("train", f"run.py train {data} {files} --train_epochs 15 --epochs_between_evals 3")
-    call("evaluate", f"run.py evaluate --test_data {DATA}/test {files} --split test")
-    folders = sorted(Path(SAMPLES, "test").iterdir())
-    inputs = shlex.join(sorted(folder.iterdir())[0].as_posix() for folder in folders[::2])
-    call("predict", f"run.py predict {files} --input {inputs} --output {OUT}/predictions.csv")
-    tested = f"--test_data {DATA}/test --export_dir {OUT}/export --tflite --check"
-    call("export", f"run.py export {files} {tested}")
-
-    evaluation = f"{OUT}/current/evaluation"
-    accuracy = json.loads(Path(f"{evaluation}/metrics.json").read_text())["accuracy"]
+    accuracy = json.loads((RUN / "evaluation/test/metrics.json").read_text())["accuracy"]
     print(f"\ntest accuracy    {100 * accuracy:.1f} %")
-    with open(f"{OUT}/predictions.csv", newline="", encoding="utf-8") as file:
+    with open(RUN / "predictions.csv", newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
-            percent = 100 * float(row["probability"])
-            print(f"prediction       {row['file']}: {row['class']}, {percent:.1f} %")
-    print(f"report           {evaluation}/report.html")
-    print(f"best checkpoint  {OUT}/best")
-    print(f"export           {max(Path(OUT, 'export').glob('[0-9]*')).as_posix()}")
+            print(
+                f"prediction       {row['file']}: {row['class']}, probability {row['probability']}"
+            )
+    print("report           runs/demo/evaluation/test/report.html")
+    print("best checkpoint  runs/demo/best")
+    print(f"export           {max(RUN.glob('export/[0-9]*')).as_posix()}")
     if accuracy < TARGET:
-        raise UserError(f"the test accuracy is under {100 * TARGET:.0f} %")
+        raise UserError(f"the test accuracy is below {100 * TARGET:.0f} %")
 
 
 def call(title: str, command: str) -> None:
     """Show a step and its command, and run it."""
     print(f"\n== {title}\n$ python {command.strip()}", flush=True)
-    status = subprocess.run([sys.executable, *shlex.split(command)]).returncode
-    if status:
+    if status := subprocess.run([sys.executable, *shlex.split(command)]).returncode:
         sys.exit(status)
 
 

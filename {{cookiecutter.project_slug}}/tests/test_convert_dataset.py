@@ -3,6 +3,7 @@
 import contextlib
 import csv
 import dataclasses
+import errno
 import json
 import os
 import re
@@ -19,9 +20,10 @@ import tensorflow as tf
 from conftest import ROOT, convert, run_convert
 from PIL import Image
 
-from library.convert import ConvertOptions
+from library.convert import ConvertOptions, jobs
 from library.convert import convert as convert_here
 from library.data import Card, Reader
+from library.util import BadFileError, Progress
 from project.settings import modality
 
 
@@ -293,10 +295,10 @@ def test_a_full_disk_keeps_what_is_finished(tmp_path, small_disk):
         image.save(tmp_path / "in" / "noise" / f"{number}.png", compress_level=1)
     ballast = small_disk / "ballast"
     ballast.write_bytes(bytes(12 * 2**20))
-    more = ["--num_shards", 20]
+    more = ["--num_shards", 20, "--validation_fraction", 0]
     process = convert(tmp_path / "in", small_disk, "train", *more, status=1, processes=True)
     (line,) = [line for line in process.stderr.splitlines() if line.startswith("error: ")]
-    assert line.startswith(f"error: no space left for {small_disk}; finished shards are kept")
+    assert line.startswith(f"error: {small_disk}: no space left; finished shards are kept")
     assert "Traceback" not in process.stderr
     ballast.unlink()
     process = convert(tmp_path / "in", small_disk, "train", *more)
@@ -346,7 +348,7 @@ def test_several_machines_write_what_one_writes(samples, tmp_path):
         (["--classes_from", "none.json"], "none.json: there is no such file"),
         (
             ["--classes_from", "data/train"],
-            "train is not a card: that of a dataset is its name with",
+            "train is not a card: that of a dataset is ",
         ),
         (["--runner", "NoRunner"], "runner: "),
     ],
@@ -414,7 +416,7 @@ def test_labels_from_a_table_and_no_labels(samples, tmp_path):
     more = ["--labels", tmp_path / "labels.csv", "--max_rejected", 0.1]
     (tmp_path / "labels.csv").write_text("\n".join(["file,label", *rows[1:], "none.jpg,0"]))
     process = convert(samples / "test", tmp_path / "out", "less", *more)
-    assert f"1 file below {samples / 'test'} not in {more[1]}" in process.stdout
+    assert f"1 file in {samples / 'test'} not in {more[1]}" in process.stdout
     (tmp_path / "labels.csv").write_text("\n".join(["file,label", *rows, "none.jpg,0"]))
     convert(samples / "test", tmp_path / "out", "table", *more)
     card = Card.load(tmp_path / "out" / "table.json")
@@ -489,9 +491,6 @@ def test_a_picture_that_is_broken_in_a_good_record_is_found(data, tmp_path):
 
 
 def test_a_file_that_changes_while_it_is_read_is_rejected(tmp_path, monkeypatch):
-    from library.convert import jobs
-    from library.util import BadFileError
-
     file = tmp_path / "growing"
     file.write_bytes(bytes(1000))
     status = os.fstat
@@ -558,3 +557,144 @@ def test_the_card_is_json_that_others_can_read(data):
     card = json.loads((data / "train.json").read_text())
     assert set(card) == {field.name for field in dataclasses.fields(Card)}
     assert (card["format_version"], card["label"]) == (2, "class")
+
+
+# ---- labels, defaults, restart -------------------------------------------------------------------
+
+
+def labeled(samples: Path, table: Path, column: str, label) -> Path:
+    """A CSV file of the samples for training, with what `label` makes of each one's number."""
+    names = [path.relative_to(samples / "train") for path in sorted(samples.glob("train/*/*"))]
+    rows = [f"{name},{label(number)}" for number, name in enumerate(names)]
+    table.write_text("\n".join([f"file,{column}", *rows]))
+    return table
+
+
+def test_several_labels_are_counted_each(samples, tmp_path):
+    table = labeled(samples, tmp_path / "t.csv", "labels", lambda n: ";".join("abc"[: n % 4]))
+    more = ("--labels", table, "--validation_fraction", 0.25)
+    process = convert(samples / "train", tmp_path / "out", "train", *more)
+    cards = [Card.load(tmp_path / "out" / f"{name}.json") for name in ("train", "validation")]
+    assert [(card.label, card.classes) for card in cards] == [("labels", ["a", "b", "c"])] * 2
+    counts = [sum(card.examples_per_class[name] for card in cards) for name in "abc"]
+    assert counts == [72, 48, 24]
+    assert "images of 3 classes" in process.stdout or "audio clips of 3 classes" in process.stdout
+    assert "examples in" in verify(tmp_path / "out", "train").stdout
+    process = convert(samples / "test", tmp_path / "out", "test", status=2)
+    assert "dataset_dir: the kind of label is class, but labels in classes_from" in process.stderr
+
+
+def test_values_have_the_statistics_of_the_training_set(samples, tmp_path):
+    table = labeled(samples, tmp_path / "t.csv", "value", lambda n: n / 8)
+    more = ("--labels", table, "--validation_fraction", 0.25)
+    process = convert(samples / "train", tmp_path / "out", "train", *more)
+    cards = {name: Card.load(tmp_path / "out" / f"{name}.json") for name in ("train", "validation")}
+    values = {row["file"]: float(row["value"]) for row in csv.DictReader(table.open())}
+    used = (tmp_path / "out" / "train.sha256").read_text().splitlines()
+    trained = [values[line.split("  ")[1]] for line in used]
+    for card in cards.values():
+        assert (card.label, card.classes, card.examples_per_class) == ("value", [], {})
+        assert card.value_mean == pytest.approx(np.mean(trained))
+        assert card.value_std == pytest.approx(np.std(trained))
+    assert "with values: mean" in process.stdout
+    assert "examples in" in verify(tmp_path / "out", "validation").stdout
+    more = ("--labels", table, "--classes_from", tmp_path / "out" / "train.json")
+    convert(samples / "train", tmp_path / "out", "again", *more)
+    assert Card.load(tmp_path / "out" / "again.json").target == cards["train"].target
+    table.write_text(table.read_text() + "\nx.jpg,inf\n")
+    process = convert(samples / "train", tmp_path / "out", "more", "--labels", table, status=2)
+    assert process.stderr == f"error: labels: {table}, line 98: inf is not a finite number\n"
+
+
+def test_a_folder_is_enough(samples, tmp_path):
+    shutil.copytree(samples, tmp_path / "dataset")
+    process = run_convert("--dataset_dir", "dataset/train", cwd=tmp_path)
+    assert f"0.1 of the {modality.UNIT} are kept for validation" in process.stdout
+    cards = [Card.load(tmp_path / f"data/{name}.json") for name in ("train", "validation")]
+    assert cards[0].num_examples + cards[1].num_examples == 96
+    assert 1 <= cards[1].num_examples <= 20
+    process = run_convert("--dataset_dir", "dataset/test/", cwd=tmp_path)
+    assert f"the classes are those of {tmp_path / 'data/train.json'}" in process.stdout
+    assert Card.load(tmp_path / "data/test.json").classes == cards[0].classes
+    more = ("--overwrite", "--validation_fraction", 0.3)
+    run_convert("--dataset_dir", "dataset/train", *more, cwd=tmp_path)
+    process = run_convert("--dataset_dir", "dataset/train", "--overwrite", cwd=tmp_path)
+    assert f"0.3 of the {modality.UNIT} are kept for validation" in process.stdout, "as before"
+
+
+def test_a_validation_set_of_its_own_is_enough(samples, tmp_path):
+    shutil.copytree(samples / "train", tmp_path / "dataset/train")
+    shutil.copytree(samples / "test", tmp_path / "dataset/validation")
+    process = run_convert("--dataset_dir", "dataset/train", cwd=tmp_path)
+    assert "kept for validation" not in process.stdout
+    run_convert("--dataset_dir", "dataset/validation", cwd=tmp_path)
+    shutil.rmtree(tmp_path / "dataset/validation")
+    run_convert("--dataset_dir", "dataset/train", "--overwrite", cwd=tmp_path)
+    cards = [Card.load(tmp_path / f"data/{name}.json") for name in ("train", "validation")]
+    assert [card.num_examples for card in cards] == [96, 24]
+
+
+def test_few_files_need_no_validation_set_unless_it_is_asked_for(samples, tmp_path):
+    (tmp_path / "in" / "bar").mkdir(parents=True)
+    file = next((samples / "train").rglob("*.*"))
+    shutil.copy(file, tmp_path / "in" / "bar")
+    process = convert(tmp_path / "in", tmp_path / "data", "train")
+    assert f"no validation dataset: 0.1 of 1 {modality.UNIT[:-1]} leaves none for" in process.stdout
+    more = ("--overwrite", "--validation_fraction", 0.1)
+    process = convert(tmp_path / "in", tmp_path / "data", "train", *more, status=2)
+    assert f"validation_fraction: 0.1 of 1 {modality.UNIT[:-1]} leaves none" in process.stderr
+
+
+def test_a_conversion_resumes_with_the_shards_that_are_missing(samples, tmp_path, monkeypatch):
+    def stop(progress, count, size):
+        if progress.unit == modality.UNIT and len(list(tmp_path.rglob("train-*.npy"))) == 2:
+            raise KeyboardInterrupt
+
+    more = ("--num_shards", 5, "--validation_fraction", 0.25)
+    with monkeypatch.context() as context:
+        context.setattr(Progress, "update", stop)
+        with pytest.raises(KeyboardInterrupt, match="finished shards are kept: the same command"):
+            convert(samples / "train", tmp_path / "out", "train", *more)
+    assert not [path for path in (tmp_path / "out").iterdir() if path.name[0] != "."]
+    process = convert(samples / "train", tmp_path / "out", "train", *more)
+    assert "resuming: 2 of 10 shards already done" in process.stdout
+    convert(samples / "train", tmp_path / "whole", "train", *more)
+    assert files(tmp_path / "out") == files(tmp_path / "whole")
+
+
+def test_a_storage_that_fails_stops_the_conversion(samples, tmp_path, monkeypatch):
+    read, broken = jobs.read_whole, next((samples / "test").rglob("*.*"))
+
+    def read_some(path):
+        if path == broken:
+            raise OSError(errno.EIO, "Input/output error", str(path))
+        return read(path)
+
+    with monkeypatch.context() as context:
+        context.setattr(jobs, "read_whole", read_some)
+        process = convert(samples / "test", tmp_path / "out", "test", status=1)
+    assert f"error: {broken}: Input/output error; finished shards are kept" in process.stderr
+    convert(samples / "test", tmp_path / "out", "test")
+    assert Card.load(tmp_path / "out" / "test.json").num_examples == 24
+
+
+def test_a_card_names_files_of_its_own_folder_only(data, tmp_path):
+    shutil.copytree(data, tmp_path / "data")
+    foreign = tmp_path / "x.json"
+    foreign.write_text("mine")
+    for name in ("../x", str(tmp_path / "x"), "..", "a\\b"):
+        card = Card.load(data / "test.json")
+        shards = [dataclasses.replace(card.shards[0], file=name)]
+        dataclasses.replace(card, shards=shards).save(tmp_path / "data" / "test.json")
+        process = verify(tmp_path / "data", "test", status=2)
+        assert "test.json: not the card of a dataset" in process.stderr
+    assert foreign.read_text() == "mine"
+
+
+def test_a_card_of_before_is_read(data, tmp_path):
+    card = json.loads((data / "test.json").read_text())
+    old = {key: card[key] for key in ("classes", "examples_per_class", "shards", "options")}
+    for classes, label in ((card["classes"], "class"), ([], "none")):
+        content = old | {"classes": classes, "format_version": 1}
+        (tmp_path / "old.json").write_text(json.dumps(content))
+        assert Card.load(tmp_path / "old.json").label == label

@@ -21,7 +21,7 @@ def root(tmp_path):
 
 
 def test_a_folder_per_class(root):
-    target, files, rejected = list_files(root)
+    target, files, rejected, *_ = list_files(root)
     assert target == Target("class", ("cat", "dog"))
     assert [tuple(found) for found in files] == [
         ("cat/1.jpg", 0),
@@ -34,7 +34,7 @@ def test_a_folder_per_class(root):
 
 def test_known_classes_keep_their_labels(root):
     known = Target("class", ("zebra", "dog", "cat"))
-    target, files, _ = list_files(root, known=known)
+    target, files, *_ = list_files(root, known=known)
     assert target == known
     assert {found.name: found.label for found in files}["dog/1.jpg"] == 1
     with pytest.raises(UserError, match="the class dog is not in classes_from .did you mean dogs"):
@@ -42,7 +42,7 @@ def test_known_classes_keep_their_labels(root):
 
 
 def test_no_labels_at_all(root):
-    target, files, rejected = list_files(root, unlabeled=True)
+    target, files, rejected, *_ = list_files(root, unlabeled=True)
     assert (target, rejected) == (Target("none"), [])
     assert len(files) == 5
     assert {found.label for found in files} == {UNLABELED}
@@ -56,7 +56,7 @@ def test_a_table_of_files_and_labels(root, tmp_path):
         encoding="utf-8-sig",
     )
     (tmp_path / "secret.jpg").touch()
-    target, files, rejected = list_files(root, labels=table)
+    target, files, rejected, *_ = list_files(root, labels=table)
     assert target == Target("class", ("9", "10"))
     assert [tuple(found) for found in files] == [("cat/1.jpg", 1), ("dog/1.jpg", 0)]
     assert rejected == [
@@ -99,7 +99,7 @@ def test_links_are_followed_once_and_not_out_of_the_data_set(root, tmp_path):
     (root / "cat" / "nowhere").symlink_to(root / "nothing")
     os.mkfifo(root / "cat" / "pipe")
     (root / "bird").symlink_to(tmp_path / "outside")
-    target, files, rejected = list_files(root)
+    target, files, rejected, *_ = list_files(root)
     assert target.classes == ("cat", "dog")
     names = {found.name for found in files}
     assert "cat/inside" in names
@@ -110,7 +110,7 @@ def test_links_are_followed_once_and_not_out_of_the_data_set(root, tmp_path):
     assert reasons["cat/loop"] == "a link to a folder that it is in"
     for name in ("cat/nowhere", "cat/pipe"):
         assert reasons[name] == "not a file, or a link to nothing"
-    target, files, _ = list_files(root, follow_links=True)
+    target, files, *_ = list_files(root, follow_links=True)
     assert target.classes == ("bird", "cat", "dog")
     assert {"cat/file", "cat/folder/3.jpg"} <= {found.name for found in files}
 
@@ -124,13 +124,13 @@ def test_a_table_of_several_labels(root, tmp_path):
     table = table_of(
         tmp_path, "file,labels", "cat/1.jpg, wet ;10;wet", "dog/1.jpg,", "dog/notes.txt,9"
     )
-    target, files, _ = list_files(root, labels=table)
+    target, files, *_ = list_files(root, labels=table)
     assert target == Target("labels", ("9", "10", "wet"))
     assert files == [("cat/1.jpg", (1, 2)), ("dog/1.jpg", ()), ("dog/notes.txt", (0,))]
 
 
 def test_a_table_of_values(root, tmp_path):
-    target, files, _ = list_files(
+    target, files, *_ = list_files(
         root, labels=table_of(tmp_path, "value,file", "-1e-3,cat/1.jpg", "12,dog/1.jpg")
     )
     assert target == Target("value")
@@ -141,7 +141,7 @@ def test_known_kinds_of_label_are_kept(root, tmp_path):
     known = Target("value", mean=3.0, std=2.0)
     values = table_of(tmp_path, "value,file", "5,cat/1.jpg")
     assert list_files(root, labels=values, known=known).target == known
-    with pytest.raises(UserError, match="labels: the kind of label is value here, and class in"):
+    with pytest.raises(UserError, match="labels: the kind of label is value, but class in"):
         list_files(root, labels=values, known=Target("class", ("cat",)))
-    with pytest.raises(UserError, match="dataset_dir: the kind of label is class here, and value"):
+    with pytest.raises(UserError, match="dataset_dir: the kind of label is class, but value"):
         list_files(root, known=known)

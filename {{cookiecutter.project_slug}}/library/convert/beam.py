@@ -10,17 +10,12 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from library.convert.jobs import Job
+from library.convert.jobs import ShardJob
 from library.util import UserError
 
 
-def run_with_beam(jobs: Sequence[Job], runner: str, beam_options: str) -> None:
-    """Do jobs as a pipeline of their own.
-
-    Args:
-        jobs: what is not done yet.
-        runner: as Beam knows it: DirectRunner, FlinkRunner, SparkRunner, DataflowRunner, ...
-        beam_options: Beam's own flags, in one line.
+def run_with_beam(jobs: Sequence[ShardJob], runner: str, beam_options: str) -> None:
+    """Do jobs as a pipeline of their own, on DirectRunner, FlinkRunner, SparkRunner, ...
 
     Raises:
         UserError: Beam is not installed, or knows no such runner or flag.
@@ -41,5 +36,5 @@ def run_with_beam(jobs: Sequence[Job], runner: str, beam_options: str) -> None:
         pipeline | beam.Create(list(jobs)) | beam.Reshuffle() | beam.Map(_do)
 
 
-def _do(job: Job) -> None:
+def _do(job: ShardJob) -> None:
     job({}, lambda number, size: None)

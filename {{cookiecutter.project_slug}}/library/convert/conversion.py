@@ -1,19 +1,17 @@
 """A conversion and its verification, as a user asks for them."""
 
 import collections
-import dataclasses
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from library.convert.finish import finish, put_in_place
-from library.convert.jobs import Job
+from library.convert.jobs import ShardJob, verify_shard
 from library.convert.listing import LabeledFile, list_files
-from library.convert.options import ConvertOptions
+from library.convert.options import VALIDATION, ConvertOptions
 from library.convert.plan import Plan, counted
-from library.convert.workers import Tell, run_jobs
-from library.data import Card, Modality, Target
+from library.convert.workers import run_jobs
+from library.data import Card, Modality
 from library.util import Progress, UserError
 
 
@@ -22,12 +20,11 @@ def convert(options: ConvertOptions, shard_options: Any, modality: Modality) -> 
 
     Raises:
         UserError: the input cannot be used, or the output exists already.
-        RunError: a disk is full, or a file cannot be read; the same command resumes.
+        RunError: a disk is full, or fails; the same command resumes.
     """
     options.check()
-    complete = options.tfrecord_dir / f".{options.name}.complete"
-    if complete.exists():  # a conversion was stopped while it put its files in their places
-        put_in_place(complete)
+    if options.hidden("complete").exists():  # it was stopped while the files were moved
+        put_in_place(options.hidden("complete"))
     listing = list_files(
         options.root,
         labels=options.labels,
@@ -36,12 +33,18 @@ def convert(options: ConvertOptions, shard_options: Any, modality: Modality) -> 
         follow_links=options.follow_links,
     )
     options.check_places(modality.UNIT)
+    if listing.unlisted:
+        print(f"{counted(listing.unlisted, 'files')} in {options.root} not in {options.labels}")
+    if options.card_of_classes and not options.classes_from:
+        print(f"the classes are those of {options.card_of_classes}")
+    if options.fraction and options.validation_fraction is None:
+        print(f"{options.fraction:g} of the {modality.UNIT} are kept for {VALIDATION}")
+
     plan = Plan(options, shard_options, modality, listing)
-    plan.describe()
     plan.open()
     jobs = {name: plan.shard_jobs(name, files) for name, files in plan.split().items()}
     if not options.finalize:
-        chosen = [job for of_set in jobs.values() for job in options.chosen(of_set)]
+        chosen = [job for of_set in jobs.values() for job in of_set[options.chosen]]
         plan.run(chosen, modality.UNIT, "shards")
     if options.shards:
         print(f"shards {options.shards} are written; --finalize ends it when all are there")
@@ -58,51 +61,35 @@ def verify(options: ConvertOptions, modality: Modality) -> None:
     path = options.path
     card = Card.load(f"{path}.json")
     faults: list[str] = []
-    count = collections.Counter(dict.fromkeys(card.examples_per_class, 0))
+    count = collections.Counter(dict.fromkeys(card.classes, 0))
     with tempfile.TemporaryDirectory() as folder:
+        what = (modality.__name__, card.target)
+        files = [[LabeledFile(shard.file, 0)] for shard in card.shards]
         jobs = [
-            _VerifyJob(
-                Path(folder, str(number)),
-                path.parent,
-                [LabeledFile(shard.file, 0)],
-                modality.__name__,
-                card.target,
-            )
-            for number, shard in enumerate(card.shards)
+            ShardJob(verify_shard, Path(folder, str(number)), path.parent, file, *what)
+            for number, file in enumerate(files)
         ]
         with Progress(card.num_examples, "examples") as progress:
             for examples, size in run_jobs(jobs, options.processes):
                 progress.update(examples, size)
-        for job, shard in zip(jobs, card.shards, strict=True):
-            report = job.read_report()
-            faults += report["faults"]
-            count.update(report["examples_per_class"])
-            if report["examples"] != shard.examples:
-                faults.append(
-                    f"{shard.file}: {counted(report['examples'], 'records')}, but the card says "
-                    f"{shard.examples}"
-                )
-            if report["sha256"] != shard.sha256:
-                faults.append(f"{shard.file}: its SHA-256 is not that of the card")
-    faults = faults or [
-        f"{counted(count[name], 'examples')} of {name}, but the card says {examples}"
-        for name, examples in card.examples_per_class.items()
-        if count[name] != examples
-    ]
+        reports = [job.read_report() for job in jobs]
+    for report, shard in zip(reports, card.shards, strict=True):
+        faults += report["faults"]
+        count.update(report["examples_per_class"])
+        if report["examples"] != shard.examples:
+            records = counted(report["examples"], "records")
+            faults.append(f"{shard.file}: {records}, but the card says {shard.examples}")
+        if report["sha256"] != shard.sha256:
+            faults.append(f"{shard.file}: its SHA-256 is not that of the card")
+    if not faults:
+        faults = [
+            f"{counted(count[name], 'examples')} of {name}, but the card says {examples}"
+            for name, examples in card.examples_per_class.items()
+            if count[name] != examples
+        ]
     if faults:
         more = f"{len(faults)} faults, the first one: " if len(faults) > 1 else ""
         raise UserError(f"{path}: {more}{faults[0]}")
     modality.open_data(path)  # which looks at the index
     shards = counted(len(card.shards), "shards")
     print(f"{path}: {counted(card.num_examples, 'examples')} in {shards} verified")
-
-
-@dataclasses.dataclass(frozen=True)
-class _VerifyJob(Job):
-    """A shard to read."""
-
-    target: Target
-
-    def __call__(self, bad: Mapping[int, str], tell: Tell) -> None:
-        shard = self.root / self.files[0].name
-        self.write_report(**self.modality.verify_shard(shard, self.target, bad, tell))

@@ -17,7 +17,7 @@ NEAR = 1.5
 scaled differs by less than 1, two photos in a row by several."""
 TABLES, PROJECTIONS, BIN = 8, 5, 20.0
 ESCAPED = {"\\": "\\\\", "\n": "\\n", "\r": "\\r"}
-"""What stands for a letter in a name, in a file of checksums."""
+"""What stands for a letter of a name in a file of checksums."""
 
 
 def near_duplicates(thumbnails: np.ndarray) -> np.ndarray:
@@ -73,15 +73,10 @@ def sha256_of(data: bytes) -> str:
 def split_by_content(
     files: Sequence[LabeledFile], fraction: float, scanned: Mapping[str, tuple[str, str]]
 ) -> tuple[list[LabeledFile], list[LabeledFile]]:
-    """Those for training and those for validation.
+    """Those for training and, of about this fraction, those for validation.
 
     The content of a file says where it goes, so that it stays there when others are added; near
-    duplicates go together.
-
-    Args:
-        files: all of them.
-        fraction: for validation.
-        scanned: checksum and thumbnail, hexadecimal, by name; "" where there is no thumbnail.
+    duplicates go together. `scanned` has the checksum and the thumbnail, hexadecimal, of each name.
     """
     usable = [file.name for file in files if scanned.get(file.name, ("", ""))[1]]
     thumbnails = bytes.fromhex("".join(scanned[name][1] for name in usable))
@@ -98,9 +93,9 @@ def split_by_content(
 
 
 class HashedFile(NamedTuple):
-    """A file in a dataset."""
+    """A file in a dataset, by its SHA-256, hexadecimal."""
 
-    checksum: str  # SHA-256, hexadecimal
+    checksum: str
     name: str
     label: Label | None = None  # None: not known
 
@@ -138,19 +133,15 @@ def write_checksums(path: Path, used: Sequence[HashedFile]) -> None:
 
 
 def read_checksums(path: Path) -> list[HashedFile]:
-    """The inverse, without the labels.
-
-    Raises:
-        UserError: there is no such file.
-    """
+    """The inverse, without the labels; UserError where there is no such file."""
     try:
         lines = path.read_bytes().decode(errors="surrogateescape").split("\n")[:-1]
     except OSError as error:
         raise UserError(f"classes_from: {path}: {error.strerror}") from error
     letters = {escaped: letter for letter, escaped in ESCAPED.items()}
-    return [
-        HashedFile(checksum.lstrip("\\"), re.sub(r"\\.", lambda each: letters[each[0]], name))
-        if checksum.startswith("\\")
-        else HashedFile(checksum, name)
-        for checksum, _, name in (line.partition("  ") for line in lines)
-    ]
+    found = []
+    for checksum, _, name in (line.partition("  ") for line in lines):
+        if checksum.startswith("\\"):
+            name = re.sub(r"\\.", lambda each: letters[each[0]], name)
+        found.append(HashedFile(checksum.lstrip("\\"), name))
+    return found

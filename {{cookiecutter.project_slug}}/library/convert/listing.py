@@ -3,7 +3,6 @@
 import csv
 import math
 import os
-from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -13,8 +12,8 @@ from library.util import LINK_OUT, UserError, did_you_mean, files_below, is_insi
 LARGEST_FLOAT = 3.4e38
 """Values are stored in 32 bits."""
 
-_Row = tuple[str, tuple[str, ...] | float, str]
-"""A file, the names of its classes or its value, and why it is rejected, or ""."""
+Given = tuple[str, ...] | float
+"""A label as people give it: the names of classes, or a value."""
 
 
 class LabeledFile(NamedTuple):
@@ -30,6 +29,7 @@ class FileListing(NamedTuple):
     target: Target
     files: list[LabeledFile]
     rejected: list[tuple[str, str]]  # name and reason
+    unlisted: int = 0  # files in the folder of which a CSV file says nothing
 
 
 def list_files(
@@ -52,81 +52,68 @@ def list_files(
     Raises:
         UserError: there are no files, or the labels cannot be used.
     """
-    classes: list[str] = []
-    if unlabeled:
-        kind, rows = "none", _rows_below(root, root, (), follow_links)
-    elif labels:
+    below = {
+        path.relative_to(root).as_posix(): reason
+        for path, reason in files_below(root, follow_links=follow_links)
+    }
+    given: dict[str, Given] = dict.fromkeys(below, ())
+    kind, classes, found = "none", set[str](), below
+    if labels:
         kind, given = _read_csv(labels)
-        rows = ((name, each, _refusal(root, name, follow_links)) for name, each in given.items())
-        classes = [name for each in given.values() if isinstance(each, tuple) for name in each]
-    else:
-        kind, (classes, rows) = "class", _class_folders(root, follow_links)
-    option = "labels" if labels else "dataset_dir"
-    target = Target(kind) if unlabeled else _target(kind, set(classes), known, option)
+        classes = {name for label in given.values() if isinstance(label, tuple) for name in label}
+        found = {name: _refusal(root, name, follow_links) for name in given}
+    elif not unlabeled:
+        kind, classes = "class", _class_folders(root, below)
+        given = {name: (name.partition("/")[0],) for name in below}
+        found = {
+            name: reason or ("" if "/" in name else "not in the folder of a class")
+            for name, reason in below.items()
+        }
+    target = _target(kind, classes, known, "labels" if labels else "dataset_dir")
     numbers = {name: number for number, name in enumerate(target.classes)}
 
-    def label(given: tuple[str, ...] | float) -> Label:
-        if not isinstance(given, tuple):
-            return given
-        several = tuple(sorted(numbers[name] for name in given))
+    def label_of(label: Given) -> Label:
+        if not isinstance(label, tuple):
+            return label
+        several = tuple(sorted(numbers[name] for name in label))
         return several if kind == "labels" else (*several, UNLABELED)[0]
 
-    listing = FileListing(target, [], [])
-    for name, given_label, reason in rows:
-        if reason:
-            listing.rejected.append((name, reason))
-        else:
-            listing.files.append(LabeledFile(name, label(given_label)))
-    if not listing.files:
+    files = [LabeledFile(name, label_of(given[name])) for name in found if not found[name]]
+    if not files:
         raise UserError(f"dataset_dir: there are no files in {root}")
-    return listing
+    unlisted = sum(not reason and name not in found for name, reason in below.items())
+    return FileListing(target, files, [row for row in found.items() if row[1]], unlisted)
 
 
-def _rows_below(
-    folder: Path, root: Path, classes: tuple[str, ...], follow_links: bool
-) -> Iterator[_Row]:
-    for path, reason in files_below(folder, root=root, follow_links=follow_links):
-        yield path.relative_to(root).as_posix(), classes, reason
-
-
-def _class_folders(root: Path, follow_links: bool) -> tuple[list[str], Iterable[_Row]]:
-    """The classes, and the files of `root`/<class>/..., at any depth."""
-    inside, folders = os.path.realpath(root), []
-    rows: list[_Row] = []
-    for path in sorted(root.iterdir()):
-        if is_junk(path.name):
-            continue
-        if not follow_links and not is_inside(os.path.realpath(path), inside):
-            rows.append((path.name, (), LINK_OUT))
-        elif path.is_dir():
-            folders.append(path)
-        else:
-            rows.append((path.name, (), "not in the folder of a class"))
-    if not folders:
+def _class_folders(root: Path, below: dict[str, str]) -> set[str]:
+    """The classes: the folders in `root`, but for links that lead out of it."""
+    folders = [path for path in root.iterdir() if path.is_dir() and not is_junk(path.name)]
+    names = {path.name for path in folders if not below.get(path.name)}
+    if not names:
         raise UserError(
             f"dataset_dir: {root} contains no class folders; give their parent folder, or --labels "
             "with a CSV file, or --unlabeled"
         )
-    for folder in sorted(folders, key=lambda path: _numbers_by_value(path.name)):
-        if folder.name.encode(errors="replace").decode() != folder.name:
-            raise UserError(f"dataset_dir: the name of {ascii(str(folder))} is not in UTF-8")
-        rows += _rows_below(folder, root, (folder.name,), follow_links)
-    return [folder.name for folder in folders], rows
+    for name in names:
+        if name.encode(errors="replace").decode() != name:
+            raise UserError(f"dataset_dir: the name of {ascii(str(root / name))} is not in UTF-8")
+    return names
 
 
-def _read_csv(table: Path) -> tuple[str, dict[str, tuple[str, ...] | float]]:
+def _read_csv(table: Path) -> tuple[str, dict[str, Given]]:
     """The kind of label in a CSV file, and the label of each file in it."""
-    found: dict[str, tuple[str, ...] | float] = {}
+    found: dict[str, Given] = {}
     try:
         with open(table, newline="", encoding="utf-8-sig") as file:
             reader = csv.DictReader(file)
             columns = set(reader.fieldnames or ())
-            kind, *more = sorted(columns & {"label", "labels", "value"}) or [""]
-            if "file" not in columns or not kind or more:
+            kinds = columns & {"label", "labels", "value"}
+            if "file" not in columns or len(kinds) != 1:
                 raise UserError(
                     f"labels: {table} has no header with file and one of label, labels and value, "
                     "and a comma between"
                 )
+            (kind,) = kinds
             for row in reader:
                 name, place = row["file"] or "", f"labels: {table}, line {reader.line_num}"
                 label = _parse(kind, row[kind] or "", place)
@@ -142,8 +129,7 @@ def _read_csv(table: Path) -> tuple[str, dict[str, tuple[str, ...] | float]]:
     return "class" if kind == "label" else kind, found
 
 
-def _parse(kind: str, text: str, place: str) -> tuple[str, ...] | float:
-    """What stands in a CSV file: the names of classes, or a value."""
+def _parse(kind: str, text: str, place: str) -> Given:
     if kind == "label":
         return (text,) if text else ()
     if kind == "labels":
@@ -170,23 +156,21 @@ def _refusal(root: Path, name: str, follow_links: bool) -> str:
 
 def _numbers_by_value(name: str) -> tuple[float, str]:
     """The order of class names: numbers first, by their value."""
-    return float(name) if name.isdecimal() else float("inf"), name
+    return float(name) if name.isdecimal() else math.inf, name
 
 
 def _target(kind: str, classes: set[str], known: Target | None, option: str) -> Target:
     """The classes in the order of their labels: the known ones, or those that there are."""
     names = sorted(classes, key=_numbers_by_value)
-    if known is None:
+    if known is None or kind == "none":
         return Target(kind, tuple(names))
     if known.label != kind:
-        raise UserError(
-            f"{option}: the kind of label is {kind} here, and {known.label} in classes_from"
-        )
-    lines = [
+        raise UserError(f"{option}: the kind of label is {kind}, but {known.label} in classes_from")
+    unknown = [
         f"{option}: the class {name} is not in classes_from{did_you_mean(name, known.classes)}"
         for name in names
         if name not in known.classes
     ]
-    if lines:
-        raise UserError(*lines)
+    if unknown:
+        raise UserError(*unknown)
     return known

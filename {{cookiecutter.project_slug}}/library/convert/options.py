@@ -10,7 +10,7 @@ from library.config import option
 from library.data import Card, Target
 from library.util import UserError, check_folder
 
-TRAIN, VALIDATION, TEST = "train", "validation", "test"
+VALIDATION = "validation"
 EXAMPLES_PER_SHARD, FEW_EXAMPLES, MANY_SHARDS = 1000, 64, 16
 MOST_SHARDS = 512
 """By default: a process may open 1,024 files."""
@@ -23,15 +23,11 @@ class _Files:
 
     dataset_dir: Path | None = option(None, "folder of the files, as dataset/train")
     labels: Path | None = option(
-        None,
-        "CSV file with the columns file and label, labels (separated by ;) or value (a number), "
-        "instead of class folders",
+        None, "CSV file with the columns file and label, labels or value, instead of class folders"
     )
     unlabeled: bool = option(False, "all files below the folder, without labels")
     classes_from: Path | None = option(
-        None,
-        "card of a dataset whose classes these are; null: train.json of tfrecord_dir for a dataset "
-        "called test or validation, where there is one",
+        None, "card of a dataset whose classes these are; null: train.json for test and validation"
     )
     follow_links: bool = option(False, "also links that lead out of the dataset")
     validation_fraction: float | None = option(
@@ -53,10 +49,7 @@ class _Shards:
     tfrecord_filename: str | None = option(None, "name of the dataset; null: that of the folder")
     tfrecord_dir: Path = option(Path("data"), "folder to write to")
     num_shards: int | None = option(
-        None,
-        f"files to write; null: one for {EXAMPLES_PER_SHARD} examples, but up to {MANY_SHARDS} for "
-        f"fewer and {MOST_SHARDS} for more",
-        minimum=1,
+        None, f"files to write; null: {EXAMPLES_PER_SHARD} examples in each, or so", minimum=1
     )
     random_seed: int = option(0, "fixes the order of the examples in the shards", minimum=0)
     overwrite: bool = option(False, "replace a dataset of this name")
@@ -96,6 +89,10 @@ class ConvertOptions(_Files, _Shards, _Work):
         """The dataset, as data/train."""
         return self.tfrecord_dir / self.name
 
+    def hidden(self, word: str) -> Path:
+        """The folder of a conversion that is "partial", or "complete" and not in its place."""
+        return self.tfrecord_dir / f".{self.name}.{word}"
+
     @property
     def processes(self) -> int:
         return (os.cpu_count() or 1) if self.num_workers is None else self.num_workers
@@ -103,9 +100,9 @@ class ConvertOptions(_Files, _Shards, _Work):
     @property
     def card_of_classes(self) -> Path | None:
         """The card that says which classes there are, if any."""
-        train = self.tfrecord_dir / f"{TRAIN}.json"
-        usual = train if self.name in (TEST, VALIDATION) and train.exists() else None
-        return self.classes_from or usual
+        train = self.tfrecord_dir / "train.json"
+        usual = self.name in ("test", VALIDATION) and train.exists()
+        return self.classes_from or (train if usual else None)
 
     @property
     def known_target(self) -> Target | None:
@@ -116,10 +113,18 @@ class ConvertOptions(_Files, _Shards, _Work):
         """The share of the files for validation, given or usual."""
         if self.validation_fraction is not None:
             return self.validation_fraction
-        if self.name != TRAIN or (self.root.parent / VALIDATION).is_dir():
+        if self.name != "train" or (self.root.parent / VALIDATION).is_dir():
             return 0.0
-        source, before = self._existing_split()
+        source, before = self._split_before()
         return DEFAULT_FRACTION if source is None else before if source == self.name else 0.0
+
+    def _split_before(self) -> tuple[str | None, float]:
+        """The dataset that the existing validation dataset is a part of, and its share."""
+        card = self.tfrecord_dir / f"{VALIDATION}.json"
+        if not card.exists():
+            return None, 0.0
+        known = Card.load(card).options
+        return known.get("tfrecord_filename", VALIDATION), known.get("validation_fraction") or 0.0
 
     @property
     def recorded(self) -> dict[str, Any]:
@@ -133,81 +138,54 @@ class ConvertOptions(_Files, _Shards, _Work):
         many = min(MOST_SHARDS, -(-num_files // EXAMPLES_PER_SHARD))
         return min(self.num_shards or max(few, many), num_files)
 
-    def chosen(self, shards: list[Any]) -> list[Any]:
-        """Those that `shards` names, or all."""
-        first, last = self._chosen if self.shards else (0, len(shards) - 1)
-        return shards[first : last + 1]
-
     @property
-    def _chosen(self) -> tuple[int, int]:
-        first, *last = map(int, str(self.shards).split("-"))
-        return first, last[0] if last else first
-
-    def _existing_split(self) -> tuple[str | None, float]:
-        """The dataset that the existing validation dataset was split from, and its share."""
-        card = self.tfrecord_dir / f"{VALIDATION}.json"
-        known = Card.load(card).options if card.exists() else {}
-        source = known.get("tfrecord_filename", VALIDATION) if card.exists() else None
-        return source, known.get("validation_fraction") or 0.0
+    def chosen(self) -> slice:
+        """The shards to write."""
+        if self.shards is None:
+            return slice(None)
+        first, *last = map(int, self.shards.split("-"))
+        return slice(first, (last or [first])[0] + 1)
 
     def check(self) -> None:
-        """Refuse options that make no sense together.
-
-        Raises:
-            UserError: they do not.
-        """
-        if not re.fullmatch(r"\w[\w.-]*", self.name):
-            raise UserError(
-                f"tfrecord_filename: {self.name} is not a name of letters, digits, ., - and _; the "
-                "folder is tfrecord_dir"
-            )
+        """Raise a UserError for options that make no sense together."""
+        name, shards = self.name, self.shards
+        if not re.fullmatch(r"\w[\w.-]*", name):
+            raise UserError(f"tfrecord_filename: {name} is not a name of letters, digits, . - _")
         if not self.root.is_dir():
             raise UserError(f"dataset_dir: {self.root} is not a folder")
         check_folder("tfrecord_dir", self.tfrecord_dir)
-        if self.classes_from and self.classes_from.suffix != ".json":
-            raise UserError(
-                f"classes_from: {self.classes_from} is not a card: that of a dataset is its name "
-                f"with .json, {self.classes_from}.json"
-            )
+        if (card := self.classes_from) and card.suffix != ".json":
+            raise UserError(f"classes_from: {card} is not a card: that of a dataset is {card}.json")
         if self.labels and self.unlabeled:
             raise UserError("unlabeled: --labels gives each file a label: leave out one of them")
-        if self.validation_fraction and self.name == VALIDATION:
+        if self.validation_fraction and name == VALIDATION:
             raise UserError(f"tfrecord_filename: {VALIDATION} is the name of the second dataset")
-        if self.shards:
-            self._check_shards()
-
-    def _check_shards(self) -> None:
-        if not re.fullmatch(r"\d+(-\d+)?", str(self.shards)):
-            raise UserError(f"shards: {self.shards} is not a number, or two as 0-99")
+        if shards is None:
+            return
+        if not re.fullmatch(r"\d+(-\d+)?", shards):
+            raise UserError(f"shards: {shards} is not a number, or two as 0-99")
         if self.finalize:
             raise UserError("shards: --finalize comes when all shards are there: leave out one")
         if not self.num_shards:
             raise UserError("shards: give --num_shards too: it has to be the same everywhere")
-        first, last = self._chosen
-        if not first <= last < self.num_shards:
-            raise UserError(
-                f"shards: {self.shards} is not within 0-{self.num_shards - 1}, all of num_shards, "
-                f"{self.num_shards}"
-            )
+        if not self.chosen.start < self.chosen.stop <= self.num_shards:
+            raise UserError(f"shards: {shards} is not within 0-{self.num_shards - 1}")
 
     def check_places(self, unit: str) -> None:
         """Refuse to replace what nobody asked to replace, and to leave a split that is no more."""
-        split = [VALIDATION] if self.fraction else []
-        for card in (self.tfrecord_dir / f"{name}.json" for name in (self.name, *split)):
+        validation = self.tfrecord_dir / f"{VALIDATION}.json"
+        for card in [self.path.with_name(f"{self.name}.json"), *[validation] * bool(self.fraction)]:
             if card.exists() and not self.overwrite:
                 raise UserError(
                     f"tfrecord_filename: {card} already exists; use --overwrite to replace it"
                 )
-        validation = self.tfrecord_dir / f"{VALIDATION}.json"
-        if not validation.exists() or self.name == VALIDATION:
-            return
-        source, before = self._existing_split()
-        if split and source != self.name:
+        source, before = self._split_before()
+        if self.fraction and source not in (None, self.name):
             raise UserError(
                 f"validation_fraction: {validation} is not of {self.name}, but of {source}: use "
                 "another tfrecord_dir"
             )
-        if not split and source == self.name:
+        if not self.fraction and source == self.name != VALIDATION:
             raise UserError(
                 f"validation_fraction: {validation} has {unit} of {source}, which would be in "
                 f"both: give {before:g} again, or delete it"

@@ -28,12 +28,12 @@ def run_jobs(
 ) -> Iterator[tuple[int, int]]:
     """Do jobs in processes of their own.
 
-    An item of a job that ends the process, or takes too much of its time, is bad: the job begins
-    again, and is told so. A pause, or a slow disk, takes no time of a process.
+    An item that ends the process, or takes too much of its time, is bad: the job begins again, and
+    is told so. Time is that of a processor: a pause or a slow disk takes none.
 
     Args:
-        jobs: functions that can be pickled, of the reasons why some items are bad, by their number,
-            and of what they call with the number and the size of each item before they read it.
+        jobs: functions that can be pickled. They take the reasons why some items are bad, by their
+            number, and what they call with the number and size of each item before they read it.
         num_workers: processes at the same time; 0: none, all is done here.
         seconds_per_item: the limit, to which SECONDS_PER_MB of the item are added.
 
@@ -109,13 +109,12 @@ class _Worker:
 
     def begin_again(self) -> None:
         """Another process for the same job, without the item that this one died of."""
-        self.process.join()
+        self.kill()
         if self.item < 0:
             raise RuntimeError(f"a worker ended before its first item: {self.process.exitcode}")
         hung = self.process.exitcode == TIMED_OUT
         self.bad[self.item] = "the decoder hung" if hung else "the decoder crashed"
         self.item = -1
-        self.connection.close()
         self.start()
         self.connection.send((self.job, self.bad))
 
@@ -130,7 +129,11 @@ def _work(connection: Connection, seconds: float) -> None:
 
     def tell(item: int, size: int) -> None:
         connection.send((item, size))
-        _end_after(seconds + SECONDS_PER_MB * size / 1e6)
+        limit = seconds + SECONDS_PER_MB * size / 1e6
+        if os.name == "nt":  # where only the time of the clock can be had
+            faulthandler.dump_traceback_later(limit, exit=True)
+        else:  # also ends what does not return from C
+            signal.setitimer(signal.ITIMER_PROF, limit)
 
     warnings.simplefilter("ignore")  # what a decoder says of a file is of no use on the terminal
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
@@ -146,11 +149,3 @@ def _work(connection: Connection, seconds: float) -> None:
                 connection.send(RuntimeError(traceback.format_exc()))
             else:
                 connection.send(None)
-
-
-def _end_after(seconds: float) -> None:
-    """End this process when it has worked so long without another call, also within C."""
-    if os.name == "nt":  # where only the time of the clock can be had
-        faulthandler.dump_traceback_later(seconds, exit=True)
-    else:
-        signal.setitimer(signal.ITIMER_PROF, seconds)

@@ -43,14 +43,6 @@ class Target:
     std: float = 1.0
     thresholds: tuple[float, ...] = ()  # of each of several classes, chosen on the validation set
 
-    def names(self, label: Label) -> list[str]:
-        """The classes of an example."""
-        if self.label not in ("class", "labels"):
-            return []
-        return [
-            self.classes[int(each)] for each in (label if isinstance(label, tuple) else [label])
-        ]
-
 
 @dataclasses.dataclass(frozen=True)
 class Card:
