@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from library.nn import batch_norm, conv, dense, dropout, resnet_features
-from project.networks import NETWORKS, logits_of
+from library.data import Target
+from library.heads import HEADS
+from library.nn import batch_norm, conv, dense, dropout, output_layer, resnet_features
+from project.networks import NETWORKS, outputs_of
 from project.settings import Hyperparameters
 
 IMAGES = np.random.default_rng(0).uniform(0, 255, [8, 32, 32, 3]).astype(np.float32)
-
-
 FROM_SCRATCH = [name for name in NETWORKS if name != "hub"]
 
 
@@ -23,10 +23,12 @@ def session():
         yield session
 
 
-def logits_of_network(name: str, training: bool = True, **more: Any) -> tf.Tensor:
-    params = dataclasses.asdict(Hyperparameters(network=name)) | {"compute_dtype": "float32"}
-    features = {"image": tf.constant(IMAGES)}
-    return logits_of(features, num_classes=5, training=training, params=params | more)
+def outputs(network: str, *, seed: int = 0, size: int = 32, classes: int = 5, **more: Any):
+    params = Hyperparameters(network=network, **more)
+    head = HEADS["classification"](Target("class", tuple(map(str, range(classes)))), params)
+    features = {"image": tf.constant(IMAGES) if size == 32 else tf.zeros([1, size, size, 3])}
+    options = {"training": True, "dtype": "float32", "params": params, "seed": seed}
+    return outputs_of(features, head, **options)
 
 
 def start(session) -> None:
@@ -40,7 +42,7 @@ def test_the_choices_are_the_networks():
 
 @pytest.mark.parametrize("name", FROM_SCRATCH)
 def test_a_network_gives_logits_that_start_small(session, name):
-    logits = logits_of_network(name, dropout_rate=0.0, random_seed=1)
+    logits = outputs(name, seed=1, dropout_rate=0.0)
     start(session)
     values = session.run(logits)
     assert values.shape == (8, 5)
@@ -53,7 +55,7 @@ def test_the_seed_alone_decides_the_initial_weights(name):
         with tf.Graph().as_default(), tf.compat.v1.Session() as session:
             for _ in range(extra_ops):
                 tf.constant(0)
-            logits_of_network(name, dropout_rate=0.5, random_seed=seed)
+            outputs(name, seed=seed, dropout_rate=0.5)
             start(session)
             return session.run(tf.compat.v1.trainable_variables())
 
@@ -79,6 +81,20 @@ def test_dense_is_an_affine_map(session):
         [v for name in ("bias", "kernel") for v in tf.compat.v1.global_variables("dense/" + name)]
     )
     np.testing.assert_allclose(session.run(y), [[1.0, 2.0]] @ kernel + bias, rtol=1e-6)
+
+
+def test_the_output_layer_drops_features_in_training_only(session):
+    x = tf.ones([4, 100])
+    trained = output_layer(x, 2, rate=0.5, seed=0, training=True)
+    with tf.compat.v1.variable_scope("", reuse=True):
+        evaluated = output_layer(x, 2, rate=0.5, seed=0, training=False)
+    start(session)
+    assert np.ptp(session.run(evaluated), axis=0).max() < 1e-6
+    assert np.ptp(session.run(trained), axis=0).min() > 1e-3
+    assert {v.op.name for v in tf.compat.v1.trainable_variables()} == {
+        "logits/kernel",
+        "logits/bias",
+    }
 
 
 def test_batch_norm_normalizes_a_batch_and_learns_the_averages(session):
@@ -117,10 +133,7 @@ def test_dropout_follows_from_seed_and_step(session):
 def test_a_resnet_has_as_many_parameters_as_the_published_one(layers, parameters):
     """As https://pytorch.org/vision/stable/models/resnet.html counts them, for 1,000 classes."""
     with tf.Graph().as_default():
-        params = dataclasses.asdict(Hyperparameters(network="resnet", resnet_layers=layers))
-        params |= {"compute_dtype": "float32", "random_seed": 0}
-        features = {"image": tf.zeros([1, 224, 224, 3])}
-        logits_of(features, num_classes=1000, training=True, params=params)
+        outputs("resnet", resnet_layers=layers, size=224, classes=1000)
         variables = tf.compat.v1.trainable_variables()
         assert sum(variable.shape.num_elements() for variable in variables) == parameters
 

@@ -1,6 +1,5 @@
 """Pretrained networks, from SavedModels that are made here: frozen and fine-tuned."""
 
-import dataclasses
 import hashlib
 import json
 from pathlib import Path
@@ -8,14 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import ROOT, run_program
+from conftest import ROOT, make_run, run_program
 
-from library.estimator import Estimator, RunConfig
+from library.config import Settings
+from library.data import Target
+from library.estimator import Estimator
 from library.nn import hub_features
+from library.train import ModelCard, Plan
 from library.util import UserError
-from project.model_fn import model_fn
-from project.networks import prepared
-from project.settings import Hyperparameters, Settings
+from project.networks import resolve_hyperparameters
+from project.settings import Hyperparameters
 
 RANDOM = np.random.default_rng(0)
 IMAGES = RANDOM.uniform(0, 255, [24, 16, 16, 3]).astype(np.float32)
@@ -81,13 +82,13 @@ def module(request) -> str:
 
 
 def trained(handle: str, folder: Path, steps: int = 4, **more) -> Estimator:
-    values = {"network": "hub", "hub_module": handle, "image_size": 16, **more}
-    params = dataclasses.asdict(Hyperparameters(**values))
-    params |= {"class_names": list("abc"), "random_seed": 0, "xla": False, "is_chief": True}
-    params |= {"compute_dtype": "float32", "sync_workers": 0}
-    params |= {"train_batch_size": 8, "num_examples": 24, "examples_offset": 0}
-    model = Estimator(model_fn, config=RunConfig(model_dir=str(folder)), params=params)
-    return model.train(lambda: batches(8).repeat(), max_steps=steps)
+    options = {"network": "hub", "hub_module": handle, "image_size": 16, "train_batch_size": 8}
+    run = make_run(Path("no-data"), folder, **options, **more)
+    run = run.replace(
+        model_card=ModelCard("classification", Target("class", tuple("abc")), {}),
+        plan=Plan.without_end(run, 24),
+    )
+    return run.estimator().train(lambda: batches(8).repeat(), max_steps=steps)
 
 
 def batches(size: int) -> tf.data.Dataset:
@@ -183,7 +184,8 @@ def test_pixels_come_in_the_range_of_the_module(tmp_path, dtype, input_range, lo
 
 def checked(handle: str | None, **more) -> Hyperparameters:
     settings = Settings(**{name: more.pop(name) for name in ("mixed_precision",) if name in more})
-    return prepared(settings, Hyperparameters(network="hub", hub_module=handle, **more))
+    params = Hyperparameters(network="hub", hub_module=handle, **more)
+    return resolve_hyperparameters(params, settings)
 
 
 def test_the_size_is_what_the_module_says(plain, tmp_path):
@@ -245,6 +247,7 @@ def test_a_copy_placed_by_hand_is_found(plain, tmp_path, monkeypatch):
     assert checked(url, image_size=None).image_size == 16
 
 
+@pytest.mark.slow
 def test_a_url_is_fetched_without_the_pkg_resources_of_old_setuptools(plain, tmp_path):
     url = "https://module.invalid/vision/1"
     (tmp_path / hashlib.sha1(url.encode()).hexdigest()).symlink_to(plain)
@@ -297,19 +300,24 @@ def test_from_training_to_the_export(plain, data, tmp_path, tuning):
     (tmp_path / "data").symlink_to(data)
     hub = ["--network", "hub", "--hub_module", plain, "--image_size", "null", tuning]
     hub += ["--train_data", tmp_path / "data/train", "--test_data", tmp_path / "data/test"]
-    hub += ["--validation_data", tmp_path / "data/validation", "--model_dir", tmp_path / "out/now"]
-    hub += ["--best_model_dir", tmp_path / "out/best"]
+    hub += [
+        "--validation_data",
+        tmp_path / "data/validation",
+        "--model_dir",
+        tmp_path / "checkpoints",
+    ]
+    hub += ["--best_model_dir", tmp_path / "best"]
     run_program("run.py", "--train_epochs", 2, *hub, cwd=tmp_path)
     evaluated = run_program("run.py", "evaluate", *hub, cwd=tmp_path).stdout
-    metrics = json.loads((tmp_path / "out/now/evaluation/metrics.json").read_text())
+    metrics = json.loads((tmp_path / "evaluation/test/metrics.json").read_text())
     assert f"loss: {metrics['loss']:.6g}" in evaluated
     run_program("run.py", "export", *hub, "--export_dir", "export", cwd=tmp_path)
     (folder,) = (tmp_path / "export").iterdir()
-    picture = tf.io.encode_jpeg(np.zeros([20, 20, 3], np.uint8))
+    image = tf.io.encode_jpeg(np.zeros([20, 20, 3], np.uint8))
     served = tf.saved_model.load(str(folder)).signatures["serving_default"](
-        image_bytes=tf.stack([picture])
+        image_bytes=tf.stack([image])
     )
-    (tmp_path / "black.jpg").write_bytes(picture.numpy())
+    (tmp_path / "black.jpg").write_bytes(image.numpy())
     run_program("run.py", "predict", *hub, "--input", "black.jpg", cwd=tmp_path)
     row = (tmp_path / "predictions.csv").read_text().splitlines()[1].split(",")
     assert row[1] == served["class"][0].numpy().decode()

@@ -1,4 +1,4 @@
-"""Parts of a batch, several devices, lower precision and XLA: the same training."""
+"""Splits of a batch, several devices, lower precision and XLA: the same training."""
 
 import json
 import os
@@ -36,18 +36,18 @@ def weights(model: Any) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("parts", [2, 8])
-def test_parts_of_a_batch_give_the_gradient_of_the_batch(parts):
-    """Dropout and clipping in it; a network without batch norm, whose statistics are the parts'."""
+def test_splits_of_a_batch_give_the_gradient_of_the_batch(parts):
+    """Dropout and clipping, too; a network without batch norm, which sees one split at a time."""
     options = {"steps": 10, "network": "linear", "clip_gradient_norm": 0.5}
     whole, model = train(**options)
-    in_parts, parted = train(**options, gradient_accumulation=parts)
-    np.testing.assert_allclose(in_parts, whole, rtol=1e-5)
+    accumulated, parted = train(**options, gradient_accumulation=parts)
+    np.testing.assert_allclose(accumulated, whole, rtol=1e-5)
     before, after = weights(model), weights(parted)
     for name, value in before.items():
         np.testing.assert_allclose(after[name], value, atol=1e-5, err_msg=name)
 
 
-def test_parts_of_a_batch_move_the_averages_of_batch_norm_one_after_the_other():
+def test_splits_of_a_batch_move_the_averages_of_batch_norm_one_after_the_other():
     _, model = train(steps=1, gradient_accumulation=4)
     _, again = train(steps=1, gradient_accumulation=4)
     first, second = weights(model), weights(again)
@@ -56,10 +56,14 @@ def test_parts_of_a_batch_move_the_averages_of_batch_norm_one_after_the_other():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("network", ["cnn", "linear"])
-def test_two_devices_give_the_loss_of_one_for_the_same_batch(network):
+@pytest.mark.parametrize(
+    ("network", "optimizer", "rate"),
+    [("cnn", "adam", 3e-4), ("linear", "adam", 3e-4), ("cnn", "adamw", 3e-4), ("cnn", "sgd", 1e-2)],
+)
+def test_two_devices_give_the_loss_of_one_for_the_same_batch(network, optimizer, rate):
     """With dropout, batch norm and clipping."""
-    options = {"network": network, "learning_rate": 3e-4, "clip_gradient_norm": 10.0}
+    options = {"network": network, "optimizer": optimizer, "learning_rate": rate}
+    options["clip_gradient_norm"] = 10.0
     one, two = (losses_of(devices=devices, steps=50, **options) for devices in (1, 2))
     assert len(one) == 50
     assert one[-1] < 0.8 * one[0]

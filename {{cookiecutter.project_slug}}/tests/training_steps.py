@@ -4,40 +4,38 @@ As a program, for what needs a process of its own: python tests/training_steps.p
 prints the loss of each step.
 """
 
-import dataclasses
 import json
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 # ruff: noqa: E402, I001  `library` chooses Keras 2 before TensorFlow is imported
-from library.estimator import Estimator, RunConfig
-from library.distribute import Cluster
-from library.distribute import Parallel
+from library.estimator import Estimator, SessionRunArgs, SessionRunHook
+from library.data import Target
+from library.distribute import Cluster, Parallel
 
 import tensorflow as tf
+from conftest import make_run
 
+from library.train import ModelCard, Plan, Run
 from project import networks
-from project.model_fn import model_fn
-from project.settings import Hyperparameters
 
 EXAMPLES, BATCH, SIZE = 48, 16, 16
 
-SessionRunArgs = tf.compat.v1.train.SessionRunArgs
 
-
-def linear(images: tf.Tensor, **options: Any) -> tf.Tensor:
+def linear(images: tf.Tensor, *, dtype: str, **_: Any) -> tf.Tensor:
     """A network without batch norm."""
     x = tf.reshape(tf.cast(images, tf.float32) / 255, [-1, SIZE * SIZE * 3])
-    return networks.classify(tf.cast(x, options["params"]["compute_dtype"]), **options)
+    return tf.cast(x, dtype)
 
 
-class LossHook(tf.compat.v1.train.SessionRunHook):
+class LossHook(SessionRunHook):
     """Keeps the loss of each step."""
 
     def __init__(self) -> None:
@@ -51,7 +49,7 @@ class LossHook(tf.compat.v1.train.SessionRunHook):
 
 
 def input_fn(batch_size: int) -> tf.data.Dataset:
-    """Pictures that can be learnt: the brightest channel is the class."""
+    """Images that can be learned: the brightest channel is the class."""
     random = np.random.default_rng(0)
     images = random.uniform(0, 200, [EXAMPLES, SIZE, SIZE, 3]).astype(np.float32)
     labels = np.arange(EXAMPLES) % 3
@@ -62,27 +60,23 @@ def input_fn(batch_size: int) -> tf.data.Dataset:
 
 
 def train(
-    *, steps: int, devices: int = 1, model_dir: str | None = None, **changes: Any
+    *, steps: int, devices: int = 1, compute_dtype: str = "float32", **changes: Any
 ) -> tuple[list[float], Estimator]:
-    """The losses of some steps, and the Estimator; `changes` are of hyperparameters and params."""
+    """The losses of some steps, and the Estimator; `changes` are options."""
     networks.NETWORKS["linear"] = linear
     parallel = Parallel.of(Cluster(), devices, sync_replicas=False)
-    names = {field.name for field in dataclasses.fields(Hyperparameters)}
-    hyperparameters = Hyperparameters(
-        image_size=SIZE, **{name: changes.pop(name) for name in names & changes.keys()}
+    strategy = parallel.strategy()
+    folder = Path(tempfile.mkdtemp())
+    options = {"image_size": SIZE, "train_batch_size": BATCH, **changes}
+    run = make_run(Path("no-data"), folder, **options)
+    run = run.replace(
+        model_card=ModelCard("classification", Target("class", tuple("abc")), {}),
+        plan=Plan.without_end(run, EXAMPLES),
+        parallel=parallel,
     )
-    params = dataclasses.asdict(hyperparameters)
-    params |= {"class_names": list("abc"), "random_seed": 0, "xla": False, "is_chief": True}
-    params |= {"compute_dtype": "float32", "sync_workers": 0}
-    params |= {"train_batch_size": BATCH, "num_examples": EXAMPLES, "examples_offset": 0, **changes}
-    config = RunConfig(
-        model_dir=model_dir or tempfile.mkdtemp(),
-        tf_random_seed=0,
-        train_distribute=parallel.strategy(),
-        session_config=parallel.session_config,
-    )
-    model, hook = Estimator(model_fn, config=config, params=params), LossHook()
-    model.train(lambda: input_fn(BATCH // parallel.batch_parts), max_steps=steps, hooks=[hook])
+    model, hook = run.estimator(strategy=strategy), LossHook()
+    with mock.patch.object(Run, "compute_dtype", compute_dtype):
+        model.train(lambda: input_fn(run.batch_size), max_steps=steps, hooks=[hook])
     return hook.losses, model
 
 
