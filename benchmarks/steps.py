@@ -62,7 +62,7 @@ class Clock:
 
     @property
     def steps_per_sec(self) -> float:
-        return self.meter.speed.examples_per_sec
+        return self.meter.examples_per_sec
 
 
 def estimator(options: Options) -> float:

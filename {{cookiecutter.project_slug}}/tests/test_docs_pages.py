@@ -14,7 +14,6 @@ import pytest
 from conftest import ROOT, convert, copy_project, run_program
 
 from library.config import options_of
-from library.profile import profiling
 from project.settings import Hyperparameters, Settings
 
 DOCS = ROOT / "docs"
@@ -127,7 +126,7 @@ def test_the_page_on_order_shows_what_its_code_prints(data, tmp_path, monkeypatc
 
 def test_the_page_on_the_input_measures_the_stages_that_there_are(samples, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(profiling, "WARM_UP", 1)
+    monkeypatch.setattr("library.profile.measure.WARM_UP", 1)
     title = "Pictures" if PICTURES else "Recordings"
     section = page("input_pipeline").split(f"\n## {title}\n")[1].split("\n## ")[0]
     pieces = blocks(section)

@@ -43,7 +43,7 @@ from library.convert import Found, Layout, Used, folder_per_class, write_checksu
 from library.data import Card, Shard, Target, verify
 from library.distribute import Cluster, Parallel, wait_until_there
 from library.estimator import seam
-from library.profile import profiling
+from library.profile import verdict
 from library.serve import find_files
 from library.train import (
     BestCheckpointExporter,
@@ -479,7 +479,7 @@ def waiting(place: Place) -> list[str]:
     hook = progress_at(50, {"examples_per_sec": 212.0, "step_ms": 27.5, "input_wait_share": 0.82})
     line = hook._text({"loss": 1.7027, "accuracy": 0.25}, 6.85)
     found = ("preprocessing", "disk", "model")
-    return [line, *(profiling.verdict(name, 3.2, {}) for name in found)]
+    return [line, *(verdict(name, 3.2, {}) for name in found)]
 
 
 def divergence(place: Place) -> list[str]:

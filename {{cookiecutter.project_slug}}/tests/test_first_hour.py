@@ -1,16 +1,13 @@
 """What a person meets: the terminal, the log, TensorBoard, the report, predictions."""
 
-import contextlib
 import csv
 import io
 import json
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +15,7 @@ import pytest
 import tensorflow as tf
 from conftest import ROOT, copy_project, run_program, small_model
 
-from library.serve import FILES_A_TASK, TASKS_AHEAD, Inputs, find_files, rows_of, writer_of
-from library.util import UserError
+pytestmark = pytest.mark.slow  # programs are run as processes
 
 SHORT = [*small_model(), "--train_epochs", "6", "--epochs_between_evals", "2"]
 SHORT += ["--train_batch_size", "16", "--log_steps", "1", "--save_summary_steps", "1"]
@@ -183,101 +179,4 @@ def test_names_from_standard_input_give_rows_on_standard_output(shown, project, 
     assert [bool(row["error"]) for row in rows] == failed
     assert list(rows[0]) == ["file", "class", "probability", "error", "class 2", "probability 2"]
     assert float(rows[0]["probability"]) >= float(rows[0]["probability 2"]) > 0
-    assert f"5 predictions written to -\n{sum(failed)} files could not be" in process.stderr
-
-
-def test_mistakes_are_drawn_where_folders_name_the_classes(shown, project, samples):
-    # With two folders the other way round, all that is right is a mistake.
-    first, second, *_ = sorted(path for path in (samples / "test").iterdir() if path.is_dir())
-    for source, name in ((first, second.name), (second, first.name)):
-        shutil.copytree(source, project / "swapped" / name, dirs_exist_ok=True)
-    words = ["--input", "swapped/*", "--output", "p.jsonl", "--images_out", "mistakes"]
-    process = predict(project, *words)
-    assert process.returncode == 0, process.stderr
-    rows = [json.loads(line) for line in (project / "p.jsonl").read_text().splitlines()]
-    assert len(rows) == len(list((project / "swapped").rglob("*.*")))
-    wrong = [row for row in rows if Path(row["file"]).parent.name != row["class"]]
-    drawn = sorted(path.name for path in (project / "mistakes").iterdir())
-    assert drawn == [f"mistake-{i:02}.png" for i in range(1, len(wrong) + 1)]
-    assert f"{len(wrong)} of {len(rows)} files whose folder is a class" in process.stdout
-    of_classes = [value for name, value in rows[0].items() if name.startswith("probability of ")]
-    assert sum(of_classes) == pytest.approx(1, abs=1e-5)
-
-
-def test_an_output_that_cannot_be_is_refused(tmp_path):
-    with pytest.raises(UserError, match="p.txt does not end in .csv or .jsonl"):
-        writer_of("p.txt")
-    with pytest.raises(UserError, match="is a folder, not a file"):
-        writer_of(str(tmp_path))
-    process = predict(tmp_path, "--input", "x", "--top_k", 0)
-    assert process.returncode == 2
-    assert process.stderr == "error: --top_k: 0 is not a whole number at least 1\n"
-
-
-def test_files_are_found_in_the_order_they_are_named(tmp_path, monkeypatch):
-    names = ["b/2", "b/1", "a[1]", "c.x", "d.x"]
-    for name in names:
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"e\nno such\r\n\nf")))
-    found = find_files(["*.x", "b", "a[1]", "-"])
-    assert list(map(str, found)) == ["c.x", "d.x", "b/1", "b/2", "a[1]", "e", "no such", "f"]
-    with pytest.raises(UserError, match="there is no no.png\n.*nothing is named as z"):
-        find_files(["no.png", "z*"])
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match="no files in empty"):
-        find_files(["empty"])
-
-
-def test_files_are_read_a_little_ahead_and_no_further(tmp_path):
-    """So that there may be any number of them."""
-    file = tmp_path / "file"
-    file.write_bytes(b"content")
-    asked = 0
-
-    def files():
-        nonlocal asked
-        for number in range(10_000):
-            asked += 1
-            yield tmp_path / "gone" if number % 1000 == 7 else file
-
-    inputs = Inputs(files(), lambda content: content + b"!")
-    most, failed = 0, []
-    for key, content in inputs:
-        number = int(key)
-        most = max(most, asked - number)
-        assert content == b"content!"
-        failed += inputs.failed_before(number)
-        assert inputs.open.popleft()[0] == number
-    assert [Path(row["file"]).name for row in failed] == ["gone"] * 10
-    assert "No such file" in failed[0]["error"]
-    assert most <= FILES_A_TASK * (TASKS_AHEAD + 1)
-    assert (inputs.count, inputs.failed) == (10_000, 10)
-
-
-def test_a_picture_that_cannot_be_decoded_is_found_out_late_and_is_a_row(tmp_path):
-    """As a fault of ours is no end without a word."""
-    names = ["0", "1", "2", "3"]
-    for name in names:
-        (tmp_path / name).write_bytes(name.encode())
-
-    def predictions(inputs: Inputs) -> Iterator[dict[str, np.ndarray]]:
-        for key, content in inputs:
-            if content in (b"0", b"3"):  # the others, TensorFlow could not decode
-                yield {"key": np.array([key]), "value": np.array([float(content)])}
-
-    inputs = Inputs((tmp_path / name for name in names), lambda content: content)
-    rows = list(rows_of(predictions(inputs), inputs, [], top_k=None))
-    assert [Path(row["file"]).name for row in rows] == names
-    errors = [row.get("error", row.get("value")) for row in rows]
-    assert errors == [0, "it cannot be decoded", "it cannot be decoded", 3]
-
-    def faulty(content: bytes) -> bytes:
-        raise AttributeError("ours")
-
-    inputs = Inputs([tmp_path / "0"], faulty)
-    with contextlib.suppress(AttributeError):
-        list(inputs)
-    with pytest.raises(AttributeError, match="ours"):
-        list(rows_of([], inputs, [], top_k=None))
+    assert f"wrote 5 predictions to -\n{sum(failed)} files could not be" in process.stderr

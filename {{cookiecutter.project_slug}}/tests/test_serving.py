@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import ROOT
+from conftest import ROOT, convert, make_run
 from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 
 from library.data import Target
@@ -36,7 +36,7 @@ from library.serve import (
     tflite_runner,
     write_rows,
 )
-from library.train import Run
+from library.train import Run, start_training
 from library.util import RunError, UserError
 
 SIGNATURES = {"serving_default", "single", "tensors"}
@@ -242,7 +242,7 @@ def test_predictions_are_rows_in_the_order_of_the_files(trained, inputs, tmp_pat
     output = tmp_path / "predictions.csv"
     predicted(trained, inputs, output=str(output))
     printed = capsys.readouterr().out
-    assert f"8 predictions written to {output}\n1 files could not be used" in printed
+    assert f"wrote 8 predictions to {output}\n1 file could not be used: see the `error`" in printed
     with open(output, newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     names = [folder.name for folder in inputs]
@@ -264,7 +264,7 @@ def test_predictions_are_rows_in_the_order_of_the_files(trained, inputs, tmp_pat
 def test_predictions_are_below_the_run_unless_the_output_says_otherwise(trained, inputs, capsys):
     predicted(trained, inputs[:1], top_k=2)
     file = trained.dir / "predictions.csv"
-    assert f"4 predictions written to {file}\n" in capsys.readouterr().out
+    assert f"wrote 4 predictions to {file}\n" in capsys.readouterr().out
     with open(file, newline="", encoding="utf-8") as opened:
         (first, *_) = csv.DictReader(opened)
     assert list(first) == ["file", "class", "probability", "error", "class 2", "probability 2"]
@@ -489,3 +489,60 @@ def test_a_kill_leaves_nothing_that_a_server_would_load(trained, tmp_path):
     process.wait()
     (left,) = (tmp_path / "killed").iterdir()
     assert left.name.startswith("temp-")
+
+
+# ---- other heads -------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", params=["labels", "value"])
+def labeled(request, samples: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run on files with several labels each, or with a number."""
+    folder, kind = tmp_path_factory.mktemp(request.param), request.param
+    files = sorted(path for path in (samples / "train").rglob("*") if path.is_file())
+    texts = {
+        "labels": lambda i: ["", "even", "third", "even;third"][(i % 2 == 0) + 2 * (i % 3 == 0)],
+        "value": lambda i: str(1000 + i % 10),
+    }
+    with open(folder / "labels.csv", "w", newline="", encoding="utf-8") as file:
+        table = csv.writer(file)
+        table.writerow(["file", kind])
+        rows = [
+            (path.relative_to(samples / "train"), texts[kind](i)) for i, path in enumerate(files)
+        ]
+        table.writerows(rows)
+    words = ["--labels", folder / "labels.csv", "--validation_fraction", 0.25]
+    convert(samples / "train", folder / "data", "train", *words)
+    run = make_run(folder / "data", folder, train_epochs=2, train_batch_size=8)
+    start_training(run)
+    return run
+
+
+@pytest.mark.slow
+def test_other_heads_predict_and_export_what_they_predict(labeled, samples, tmp_path, capsys):
+    predicted(labeled, [samples / "test"], output=str(tmp_path / "p.csv"))
+    with open(tmp_path / "p.csv", newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 24
+    column = "labels" if "labels" in rows[0] else "value"
+    target = labeled.trained()[0].head.target
+    assert len(target.thresholds) == len(target.classes)
+    least = dict(zip(target.classes, target.thresholds, strict=True))
+    for row in rows:
+        assert row["error"] == ""
+        if column == "value":
+            assert 900 < float(row["value"]) < 1100
+        else:
+            found = [name for name in least if float(row[f"probability of {name}"]) >= least[name]]
+            assert row["labels"] == ";".join(found)
+    capsys.readouterr()
+    export_model(labeled.replace(export_dir=tmp_path / "new", tflite=True, check=True))
+    (export,) = (tmp_path / "new").iterdir()
+    report = json.loads((export / "assets.extra/tflite.json").read_text())["model.tflite"]
+    assert report["largest_difference"] < 1e-5
+    assert report.get("same_labels") == (report["examples"] if column == "labels" else None)
+    printed = capsys.readouterr().out
+    for name in (*SIGNATURES, *TFLITE):
+        assert re.search(rf"^{name}  ", printed, re.MULTILINE)
+    assert (export / "assets.extra/labels.txt").exists() == (column == "labels")
+    with pytest.raises(UserError, match="--images_out: draws misclassified files, but"):
+        predicted(labeled, [samples / "test"], images_out=tmp_path / "drawn")

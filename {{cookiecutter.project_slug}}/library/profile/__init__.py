@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from library.util import lazy
 
 if TYPE_CHECKING:
-    from library.profile.measure import measure_storage
+    from library.profile.measure import Meter, measure_storage
     from library.profile.profile import (
         bottleneck,
         measure_stages,

@@ -41,9 +41,10 @@ def predict_files(run: Run) -> None:
     if files.failed == files.count:
         raise UserError(f"--input: none of {files.count} files could be used: see {output}")
     stream = sys.stderr if output == STDIO else sys.stdout
-    print(f"{files.count - files.failed} predictions written to {output}", file=stream)
+    print(f"wrote {files.count - files.failed} predictions to {output}", file=stream)
     if files.failed:
-        print(f"{files.failed} files could not be used: see the `error` column", file=stream)
+        failed = "1 file" if files.failed == 1 else f"{files.failed} files"
+        print(f"{failed} could not be used: see the `error` column", file=stream)
     if settings.images_out:
         worst.draw(run, settings.images_out)
         what = f"the {len(worst.rows)} worst of {worst.count} mistakes in {settings.images_out}"
