@@ -4,9 +4,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import tensorflow as tf
 
-from library.data import Card, Target, read_in_order, train_records
+from library.config import URL
+from library.data import UNLABELED, Card, Reader, Target, read_in_order, train_records
 from library.images.ops import RAW, RAW_MARK
 from library.images.records import CLASS, ENCODED, FILENAME, FORMAT, VALUE, Example
 
@@ -25,8 +27,10 @@ def parse_example(record: tf.Tensor, target: Target) -> dict[str, tf.Tensor]:
         `encoded`, the image, string; `key`, the name of its file, string; `label`, int64, -1 for
         none; or of several classes, float32 [classes], each 0 or 1; or a value, float32.
     """
+    several = CLASS, tf.io.FixedLenSequenceFeature([], tf.int64, allow_missing=True)
     label_of: dict[str, tuple[str, object]] = {
-        "labels": (CLASS, tf.io.FixedLenSequenceFeature([], tf.int64, allow_missing=True)),
+        "labels": several,
+        "none": several,  # of whatever kind they are
         "value": (VALUE, tf.io.FixedLenFeature([], tf.float32)),
     }
     of_class = CLASS, tf.io.FixedLenFeature([], tf.int64, default_value=-1)
@@ -39,7 +43,7 @@ def parse_example(record: tf.Tensor, target: Target) -> dict[str, tf.Tensor]:
             name: feature,
         },
     )
-    label = features[name]
+    label = tf.constant(UNLABELED, tf.int64) if target.label == "none" else features[name]
     if target.label == "labels":
         one_hot = tf.one_hot(label, len(target.classes), on_value=True, off_value=False)
         label = tf.cast(tf.reduce_any(one_hot, axis=0), tf.float32)
@@ -77,6 +81,11 @@ def train_keys(settings: "Settings", start: int, count: int) -> list[str]:
 def encoded_examples(path: str | Path, count: int) -> list[bytes]:
     """At most `count` encoded images, spread over the dataset `path`."""
     step = max(1, Card.load(f"{path}.json").num_examples // count)
-    records = read_in_order(path).shard(step, 0).take(count)
-    encoded = records.map(lambda key, record: parse_example(record, Target("none"))["encoded"])
-    return list(encoded.as_numpy_iterator())
+    if URL.match(str(path)):  # read in order only
+        sample = read_in_order(path).shard(step, 0).take(count)
+        records = [record for _, record in sample.as_numpy_iterator()]
+    else:
+        source = Reader(path)
+        records = list(source.read(np.arange(0, source.num_examples, step)[:count]))
+    examples = map(Example.FromString, records)
+    return [each.features.feature[ENCODED].bytes_list.value[0] for each in examples]
