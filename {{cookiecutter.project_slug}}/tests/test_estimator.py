@@ -196,7 +196,8 @@ def test_importing_the_library_chooses_keras_2_in_time():
     assert "\ntf_keras." in "\n" + printed
 
 
-needs_keras_3 = pytest.mark.skipif(hasattr(tf, "estimator"), reason="TensorFlow 2.15 has Keras 2")
+HAS_ESTIMATOR = hasattr(tf, "estimator")
+needs_keras_3 = pytest.mark.skipif(HAS_ESTIMATOR, reason="TensorFlow 2.15 has Keras 2")
 
 
 @needs_keras_3
@@ -225,7 +226,7 @@ def test_a_tensorflow_that_is_newer_than_tested_is_told_once_and_goes_on():
         "import tensorflow as tf; tf.__version__ = '2.99.0'\n"
         "from library.estimator import Estimator, install\n"
         "install(); install(); print(tf.estimator.Estimator is Estimator)",
-        **({} if hasattr(tf, "estimator") else {"TF_USE_LEGACY_KERAS": "1"}),
+        **({} if HAS_ESTIMATOR else {"TF_USE_LEGACY_KERAS": "1"}),
     )
     assert printed.count("TensorFlow 2.99.0 is newer than ") == 1
     assert "True" in printed.splitlines()
@@ -325,7 +326,7 @@ def test_without_install_tensorflow_is_as_it_is():
     assert "False False" in printed.splitlines()
 
 
-@pytest.mark.skipif(not hasattr(tf, "estimator"), reason="for TensorFlow 2.15")
+@pytest.mark.skipif(not HAS_ESTIMATOR, reason="for TensorFlow 2.15")
 def test_install_does_nothing_where_tensorflow_has_an_estimator():
     code = "import sys, tensorflow as tf; old, path = tf.estimator, list(sys.meta_path)\n"
     code += "from library.estimator import install; install()\n"
@@ -348,11 +349,47 @@ def test_a_program_runs_unedited_with_its_arguments(tmp_path, as_module):
     assert process.stdout.splitlines()[-1] == f"EstimatorV2 found --x -m {tmp_path / 'old.py'}"
 
 
+TPU_PROGRAM = """
+import sys, tensorflow as tf
+from tensorflow.python.tpu import tpu_embedding
+tf1, tpu = tf.compat.v1, tf.compat.v1.estimator.tpu
+
+def model_fn(features, labels, mode, params):
+    weights = tf1.get_variable("weights", [4, 1])
+    loss = tf.reduce_mean((features @ weights - labels) ** 2)
+    optimizer = tf1.train.GradientDescentOptimizer(0.1)
+    train_op = optimizer.minimize(loss, tf1.train.get_global_step())
+    return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+def input_fn(params):
+    batch = tf.ones([params["batch_size"], 4]), tf.ones([params["batch_size"], 1])
+    return tf.data.Dataset.from_tensors(batch).repeat()
+
+config = tpu.RunConfig(model_dir=sys.argv[1])
+model = tpu.TPUEstimator(model_fn, config=config, use_tpu=False, train_batch_size=8)
+print("steps:", model.train(input_fn, max_steps=4).get_variable_value("global_step"))
+try:
+    tpu_embedding.TPUEmbedding()
+except NotImplementedError as error:
+    print(error)
+"""
+
+
+@needs_keras_3
+def test_a_tpu_estimator_runs_on_a_cpu_and_a_tpu_is_refused_in_words(tmp_path):
+    (tmp_path / "old.py").write_text(TPU_PROGRAM)
+    words = [str(tmp_path / "old.py"), str(tmp_path / "model")]
+    process = old_program(*words, PYTHONPATH=str(ROOT))
+    assert process.returncode == 0, process.stderr
+    refused = "tpu.tpu_embedding.TPUEmbedding: a TPU needs TensorFlow 2.15."
+    assert process.stdout.splitlines()[-2:] == ["steps: 4", refused]
+
+
 def test_a_program_is_not_run_in_vain(tmp_path):
     process = old_program(PYTHONPATH=str(ROOT))
     assert process.returncode == 2
     assert process.stderr == "usage: python -m library.estimator [-m MODULE | SCRIPT] [ARGS]\n"
-    if not hasattr(tf, "estimator"):
+    if not HAS_ESTIMATOR:
         (tmp_path / "old.py").write_text("print('started')\nimport tensorflow")
         path = str(tmp_path / "old.py")
         process = old_program(path, PYTHONPATH=str(ROOT), TF_USE_LEGACY_KERAS="0")
