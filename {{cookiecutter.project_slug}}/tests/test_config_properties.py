@@ -1,4 +1,4 @@
-"""Settings drawn by lot come back from YAML; files damaged by lot resolve or say what is wrong."""
+"""Random settings come back from YAML; files damaged at random resolve or say what is wrong."""
 
 import contextlib
 import dataclasses
@@ -36,6 +36,8 @@ def values(option: Option) -> st.SearchStrategy:
     """Any value that an option takes."""
     if option.kind is bool:
         one: st.SearchStrategy = st.booleans()
+    elif option.name == "run":
+        one = st.from_regex(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", fullmatch=True)
     elif option.kind is str:
         one = st.sampled_from(option.rule["choices"]) if option.rule["choices"] else LINES
         one = one.filter(lambda text: text != "null" or not option.optional)
@@ -61,6 +63,8 @@ def values(option: Option) -> st.SearchStrategy:
 def instances(draw: Any, cls: type) -> Any:
     """Any value of a dataclass of options."""
     drawn = {name: draw(values(option)) for name, option in options_of(cls).items()}
+    if "train_epochs" in drawn:  # most that contradict each other would only be drawn again
+        drawn["epochs_between_evals"] = min(drawn["epochs_between_evals"], drawn["train_epochs"])
     try:
         return cls(**drawn)
     except UserError:
