@@ -277,7 +277,7 @@ def regression_stats(count: int) -> RegressionStats:
     return stats
 
 
-@pytest.mark.parametrize("count", [0, 1, 30, 20_000])
+@pytest.mark.parametrize("count", [0, 1, 20_000])
 def test_values_have_a_page_of_errors(tmp_path, count):
     stats = regression_stats(count)
     report(tmp_path, stats_of(["cat", "dog"], [(0, 1)]))  # its files go

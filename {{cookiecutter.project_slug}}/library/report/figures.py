@@ -25,12 +25,9 @@ COLORS = {"train": BLUE, "validation": ORANGE}
 DPI = 144
 MOST_COUNTS, MOST_NAMES, FEW_NAMES = 20, 40, 20
 """Classes whose counts are written, and whose names all are; of more, so many names are."""
-NAME_LENGTH = 22
-"""Letters of the name of a class, at most."""
-MOST_MARKERS = 40
-"""Points of a curve that are all marked."""
-WIDE = 1.6
-"""Width by height of images of which fewer are side by side."""
+NAME_LENGTH = 22  # letters of the name of a class, at most
+MOST_MARKERS = 40  # points of a curve that are all marked
+WIDE = 1.6  # width by height of images of which fewer are side by side
 
 FONTS = """
 DejaVu Sans, Noto Sans CJK SC, Noto Sans CJK JP, Microsoft YaHei, Yu Gothic, Malgun Gothic,
@@ -39,15 +36,10 @@ Noto Sans, Noto Sans Arabic, Noto Sans Devanagari, Noto Sans Thai, Noto Emoji
 """
 """Those that are installed are used, each for the characters that the ones before it lack."""
 
-SIZES = {"font.size": 9, "axes.titlesize": 10.5, "axes.titlelocation": "left"}
-PLAIN = {
-    "text.usetex": False,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.axisbelow": True,
-}
-INK = {"axes.labelcolor": DARK, "text.color": DARK, "axes.edgecolor": GREY, "grid.color": PALE}
-STYLE = {**SIZES, **PLAIN, **INK, "xtick.color": GREY, "ytick.color": GREY}
+STYLE = {"font.size": 9, "axes.titlesize": 10.5, "axes.titlelocation": "left", "text.color": DARK}
+STYLE |= {"axes.labelcolor": DARK, "axes.edgecolor": GREY, "grid.color": PALE}
+STYLE |= {"axes.spines.top": False, "axes.spines.right": False, "text.usetex": False}
+STYLE |= {"xtick.color": GREY, "ytick.color": GREY, "axes.axisbelow": True}
 
 
 @functools.cache

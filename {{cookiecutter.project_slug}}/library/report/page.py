@@ -1,6 +1,7 @@
 """The report of an evaluation: a page that needs nothing beside it, its figures and a table."""
 
 import base64
+import collections
 import csv
 import io
 import math
@@ -38,17 +39,15 @@ def read_curves(model_dir: str | Path, *, metrics: Iterable[str] = ("accuracy",)
         By name and run (`train`, `validation`): the steps, and the value at each. Of a step that
         was written again after a restart, the last value holds.
     """
-    names = dict.fromkeys(("loss", *metrics, "learning_rate"))
-    found: dict[str, dict[str, dict[int, float]]] = {name: {} for name in names}
+    found: dict[str, dict[str, dict[int, float]]] = collections.defaultdict(dict)
     for run, folder in RUNS.items():
         for file in sorted(Path(model_dir, folder).glob("events.out.tfevents.*")):
             for step, name, value in _scalars(file):
-                if name in found:
-                    found[name].setdefault(run, {})[step] = value
+                found[name].setdefault(run, {})[step] = value
     return {
-        name: {run: (sorted(at), [at[step] for step in sorted(at)]) for run, at in runs.items()}
-        for name, runs in found.items()
-        if runs
+        name: {run: (sorted(at), [at[i] for i in sorted(at)]) for run, at in found[name].items()}
+        for name in dict.fromkeys(("loss", *metrics, "learning_rate"))
+        if name in found
     }
 
 
@@ -57,13 +56,12 @@ def _scalars(file: Path) -> Iterator[tuple[int, str, float]]:
     try:
         for event in tf.compat.v1.train.summary_iterator(str(file)):
             for value in event.summary.value:
-                number = np.array(value.simple_value)
-                if value.HasField("tensor"):
-                    number = tf.make_ndarray(value.tensor)
-                elif not value.HasField("simple_value"):
-                    continue
-                if number.size == 1 and number.dtype != object:  # object: texts
-                    yield event.step, value.tag, float(number.item())
+                if value.HasField("simple_value"):
+                    yield event.step, value.tag, value.simple_value
+                elif value.HasField("tensor"):
+                    array = tf.make_ndarray(value.tensor)
+                    if array.size == 1 and array.dtype != object:  # object: texts
+                        yield event.step, value.tag, float(array.item())
     except tf.errors.DataLossError:
         return
 

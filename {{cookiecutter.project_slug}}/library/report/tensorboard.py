@@ -15,8 +15,7 @@ from library.config import word_of
 from library.report.figures import image_grid, png
 from library.report.stats import Counted, StatsHook
 
-INPUTS = 16
-"""Images of a batch that are shown."""
+INPUTS = 16  # images of a batch that are shown
 KERNELS, KERNELS_PER_ROW, PIXELS = 64, 16, 8
 """Kernels of the first layer that are shown, how many side by side, and pixels of a weight."""
 COLLECTION = "inputs_shown"
