@@ -6,24 +6,30 @@ TEMPLATE = {{cookiecutter.project_slug}}
 PROJECT = build/my-tensorflow-project
 SOUNDS = build/my-sounds
 RENDER = $(BIN)/cookiecutter --no-input --default-config --overwrite-if-exists --output-dir build .
+PYTEST = $(BIN)/python -m pytest -p no:cacheprovider -n logical --dist worksteal
 # What runs in place leaves no caches in the template.
 export PYTHONDONTWRITEBYTECODE = 1
 export RUFF_NO_CACHE = true
 export MYPY_CACHE_DIR = $(CURDIR)/build/mypy
 
-.PHONY: demo demo-audio test matrix canary lint benchmark peers screenshots
+.PHONY: demo demo-audio test test-slow test-all matrix canary lint benchmark peers screenshots
 
 demo: $(VENV)/installed  ## from nothing to a trained, evaluated, exported classifier
 	$(RENDER)
 	cd $(PROJECT) && $(BIN)/python demo.py
 
-demo-audio: $(VENV)/installed  ## the same for recordings
+demo-audio: $(VENV)/installed  ## the same for audio clips
 	$(RENDER) modality=audio project_slug=$(notdir $(SOUNDS))
 	cd $(SOUNDS) && $(BIN)/python demo.py
 
-test: lint  ## the tests in place, then those of the template
-	cd "$(TEMPLATE)" && $(BIN)/python -m pytest -p no:cacheprovider -n logical --dist worksteal -m "slow or not slow"
+test: lint  ## the fast tests in place, then those of the template
+	cd "$(TEMPLATE)" && $(PYTEST)
 	$(BIN)/python -m pytest -p no:cacheprovider
+
+test-slow: $(VENV)/installed  ## processes, clusters, kills, fuzzing
+	cd "$(TEMPLATE)" && $(PYTEST) -m slow
+
+test-all: test test-slow  ## all tests
 
 matrix: $(VENV)/installed  ## TensorFlow from 2.15 to the newest, each with its Pythons
 	$(BIN)/python tests/matrix.py build/matrix
