@@ -281,7 +281,7 @@ def test_the_command_cluster_trains_in_step(data, tmp_path, how):
     for split in ("train", "validation", "test"):
         words += [f"--{split}_data", data / split]
     process = run_program("run.py", "cluster", "--workers", 1, *how, *words, cwd=tmp_path)
-    assert "each step: 8 examples, 4 a device" in process.stdout
+    assert "each step: 8 examples, 4 per device" in process.stdout
     assert "done: chief 0" in process.stdout
     assert read_best(tmp_path / "best")
     logs = {file.name for file in (tmp_path / "now" / "cluster").iterdir()}
@@ -307,7 +307,7 @@ def test_the_command_cluster_tells_what_failed(data, tmp_path):
     words += ["--best_model_dir", tmp_path / "best"]
     process = run_program("run.py", "cluster", *words, cwd=tmp_path, status=2)
     (line,) = process.stderr.splitlines()
-    assert line.startswith("error: train_data: there is no data set")
+    assert line.startswith("error: train_data: there is no dataset")
     assert not (tmp_path / "best").exists()
 
 

@@ -48,7 +48,7 @@ def test_what_fits_is_taken_and_all_is_listed(data, tmp_path):
 
     more = ["--warm_start_from", first, "--train_epochs", 2]
     process = train(data, tmp_path, "second", *more)
-    assert "warm_start_from: left out: the run goes on from" in process.stdout
+    assert "warm_start_from: ignored: the run continues from" in process.stdout
 
     process = train(data, tmp_path, "third", "--warm_start_from", "nowhere", status=2)
     (line,) = process.stderr.splitlines()
