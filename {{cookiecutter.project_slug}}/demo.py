@@ -1,8 +1,7 @@
 """The whole way, on sample data: python demo.py
 
-It makes samples, converts, trains, evaluates, predicts and exports, each by the command that you
-would type, and fails where the accuracy is below its target. Its files are in runs/demo; called
-again, it continues from what is there.
+Each step is the command that you would type. It fails where the accuracy is below TARGET. All files
+are in runs/demo; called again, it continues from what is there.
 """
 
 import csv
@@ -24,29 +23,27 @@ def main() -> None:
         call("sample data", f"-m {modality.sample_data.__name__} {SAMPLES}")
     for name in ("train", "test"):
         if not Path(f"{DATA}/{name}.json").exists():
-            folder = f"--dataset_dir {SAMPLES}/{name}"
-            call(f"convert {name}", f"convert_dataset.py {folder} --tfrecord_dir {DATA}")
-    data = f"--run demo --train_data {DATA}/train --validation_data {DATA}/validation"
-    call("train", f"run.py train {data} --train_epochs 15 --epochs_between_evals 3")
-    test = f"--run demo --test_data {DATA}/test"
-    call("evaluate", f"run.py evaluate {test} --split test")
-    classes = sorted(Path(SAMPLES, "test").iterdir())
-    inputs = shlex.join(min(folder.iterdir()).as_posix() for folder in classes[::2])
+            words = f"--dataset_dir {SAMPLES}/{name} --tfrecord_dir {DATA}"
+            call(f"convert {name}", f"convert_dataset.py {words}")
+    data = "".join(f" --{name}_data {DATA}/{name}" for name in ("train", "validation", "test"))
+    call("train", f"run.py train --run demo{data} --train_epochs 15 --epochs_between_evals 3")
+    call("evaluate", f"run.py evaluate --run demo{data} --split test")
+    folders = sorted(Path(SAMPLES, "test").iterdir())
+    inputs = shlex.join(min(folder.iterdir()).as_posix() for folder in folders[::2])
     call("predict", f"run.py predict --run demo --input {inputs}")
-    call("export", f"run.py export {test} --tflite --check")
-
+    call("export", f"run.py export --run demo{data} --tflite --check")
     accuracy = json.loads((RUN / "evaluation/test/metrics.json").read_text())["accuracy"]
-    print(f"\ntest accuracy    {100 * accuracy:.1f} %")
+    print(f"\ntest accuracy    {accuracy:.1%}")
     with open(RUN / "predictions.csv", newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
             print(
-                f"prediction       {row['file']}: {row['class']}, probability {row['probability']}"
+                f"prediction       {row['file']}: {row['class']}, {float(row['probability']):.1%}"
             )
-    print("report           runs/demo/evaluation/test/report.html")
-    print("best checkpoint  runs/demo/best")
-    print(f"export           {max(RUN.glob('export/[0-9]*')).as_posix()}")
+    report, export = RUN / "evaluation/test/report.html", max(RUN.glob("export/[0-9]*"))
+    for name, path in (("report", report), ("best checkpoint", RUN / "best"), ("export", export)):
+        print(f"{name:<16} {path.as_posix()}")
     if accuracy < TARGET:
-        raise UserError(f"the test accuracy is below {100 * TARGET:.0f} %")
+        raise UserError(f"the test accuracy is below {TARGET:.0%}")
 
 
 def call(title: str, command: str) -> None:
