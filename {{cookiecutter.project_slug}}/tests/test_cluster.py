@@ -202,14 +202,14 @@ class Tasks:
     def log(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text(errors="replace")
 
-    def wait_for(self, name: str, pattern: str, secs: float = 120) -> None:
+    def wait_for(self, name: str, pattern: str, secs: float = 300) -> None:
         deadline = time.monotonic() + secs
         while not re.search(pattern, self.log(name), re.M):
             assert time.monotonic() < deadline, self.log(name)
             assert self.processes[name].poll() is None, self.log(name)
             time.sleep(0.1)
 
-    def status(self, name: str, secs: float = 180) -> int:
+    def status(self, name: str, secs: float = 300) -> int:
         try:
             return self.processes[name].wait(secs)
         except subprocess.TimeoutExpired:

@@ -129,6 +129,28 @@ def test_another_metric_in_the_same_folder_is_refused(checkpoint, best):
         export(BestCheckpointExporter(best, "auc"), "", 1.0, 2)
 
 
+def test_the_record_has_a_version_and_one_without_is_read(checkpoint, best):
+    export(BestCheckpointExporter(best), checkpoint(1), 0.5, 1)
+    record = json.loads((best / "best.json").read_text())
+    assert record.pop("format_version") == 1
+    (best / "best.json").write_text(json.dumps(record))
+    assert export(BestCheckpointExporter(best), checkpoint(2), 0.6, 2) is None
+    assert read_best(best)["step"] == 1
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "[1]", "3", "{}", '{"format_version": 2}', '{"kept": 3, "value": 1, "step": 1}']
+    + ['{"value": "x", "step": 1, "kept": []}', '{"value": 1, "step": 1, "kept": []}'],
+)
+def test_what_is_no_record_is_one_line(best, content):
+    best.mkdir()
+    (best / "best.json").write_text(content)
+    with pytest.raises(UserError, match="best.json: not a file that was written here") as error:
+        read_best(best)
+    assert len(error.value.lines) == 1
+
+
 @pytest.mark.parametrize("model", ["best", "latest", "elsewhere"])
 def test_a_checkpoint_that_is_not_there_is_one_line(tmp_path, model):
     with pytest.raises(UserError, match="model: there is no") as error:

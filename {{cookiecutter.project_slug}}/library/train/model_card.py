@@ -27,10 +27,6 @@ class ModelCard:
     hyperparameters: dict[str, Any]  # those that define the architecture, as YAML knows them
     format_version: int = FORMAT_VERSION
 
-    @property
-    def class_names(self) -> list[str]:
-        return list(self.target.classes)
-
     @classmethod
     def of(cls, head: str, target: Target, hyperparameters: Any) -> "ModelCard":
         """The card of a model, its hyperparameters a dataclass of options."""

@@ -1,0 +1,83 @@
+"""run.yaml: a record for each start, its version, and what has changed since the last one."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import yaml
+
+from library.train import run_record
+from library.util import UserError
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Options of a test."""
+
+    train_data: str
+    validation_data: str
+    train_batch_size: int = 32
+
+
+@dataclasses.dataclass(frozen=True)
+class Hyperparameters:
+    """Others."""
+
+    learning_rate: float = 1e-3
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    for name in ("train", "validation"):
+        (tmp_path / f"{name}.json").write_text("{}")
+    return Settings(str(tmp_path / "train"), str(tmp_path / "validation"))
+
+
+def start(folder: Path, settings: Settings, step: int = 0, **changes) -> list[str]:
+    record = run_record.describe(
+        settings, Hyperparameters(**changes), step=step, examples=32 * step
+    )
+    return run_record.append(folder, record)
+
+
+def test_what_has_changed_is_told(settings, tmp_path):
+    folder = tmp_path / "run"
+    assert start(folder, settings) == []
+    assert start(folder, settings) == []
+    (tmp_path / "train.json").write_text("{ }")
+    larger = dataclasses.replace(settings, train_batch_size=64)
+    size, rate, data = start(folder, larger, 10, learning_rate=1.0)
+    assert (size, rate) == ("train_batch_size: 32 -> 64", "learning_rate: 0.001 -> 1.0")
+    assert data.startswith("train_data: ")
+    assert run_record.last_options(folder)["train_batch_size"] == 64
+    counts = [run_record.examples_before(folder, step, 8) for step in (5, 10, 12)]
+    assert counts == [160, 320, 448]
+
+
+def test_without_a_record_all_batches_are_taken_to_be_alike(tmp_path):
+    assert run_record.load(tmp_path) == []
+    assert run_record.last_options(tmp_path) == {}
+    assert run_record.examples_before(tmp_path, 5, 8) == 40
+
+
+def test_a_record_of_an_older_version_is_read(settings, tmp_path):
+    start(tmp_path, settings)
+    (record,) = run_record.load(tmp_path)
+    assert record.pop("format_version") == 1
+    del record["hyperparameters"]["learning_rate"]  # which the older version did not have
+    (tmp_path / "run.yaml").write_text("---\n" + yaml.safe_dump(record))
+    assert start(tmp_path, settings) == []
+    assert len(run_record.load(tmp_path)) == 2
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["{", "3", "[]", "a: b", "format_version: 2", "start: {step: x, examples: 1}", "start: 3"]
+    + ["start: {step: 1, examples: 1}\nsettings: {}"]
+    + ["start: {step: 1, examples: 1}\nsettings: {train_batch_size: 1}\nhyperparameters: 5"],
+)
+def test_what_is_no_record_is_one_line(tmp_path, content):
+    (tmp_path / "run.yaml").write_text(content)
+    with pytest.raises(UserError, match="run.yaml: not a file that was written here") as error:
+        run_record.load(tmp_path)
+    assert len(error.value.lines) == 1
