@@ -36,9 +36,7 @@ def main() -> None:
     print(f"\ntest accuracy    {accuracy:.1%}")
     with open(RUN / "predictions.csv", newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
-            print(
-                f"prediction       {row['file']}: {row['class']}, {float(row['probability']):.1%}"
-            )
+            print(f"prediction       {row['file']}: {row['class']} {float(row['probability']):.1%}")
     report, export = RUN / "evaluation/test/report.html", max(RUN.glob("export/[0-9]*"))
     for name, path in (("report", report), ("best checkpoint", RUN / "best"), ("export", export)):
         print(f"{name:<16} {path.as_posix()}")
