@@ -235,7 +235,9 @@ class Archive:
             )
         self.shards = self.card.files(path)
         if not self._open_index(f"{path}.index"):
-            self.index = np.empty(0, index_dtype(self.card.target))  # Windows replaces no file that is open
+            self.index = np.empty(
+                0, index_dtype(self.card.target)
+            )  # Windows replaces no file that is open
             write_index(path, [_rows_of(shard, self.card.target) for shard in self.shards])
             if not self._open_index(f"{path}.index"):
                 raise UserError(f"{path}.json: its shards hold other audio clips")
@@ -303,7 +305,9 @@ class Archive:
             file = clip.parent.attrs["file"]
         return file.encode(errors="surrogateescape").decode(errors="replace")
 
-    def waveform(self, number: int | np.integer, begin: int = 0, end: int | None = None) -> np.ndarray:
+    def waveform(
+        self, number: int | np.integer, begin: int = 0, end: int | None = None
+    ) -> np.ndarray:
         """The waveform of this number, or a part of it, as long as there is: int16 [samples]."""
         clip = self._clip(int(number))
         with _translate_errors(functools.partial(self._place_of, number)):
