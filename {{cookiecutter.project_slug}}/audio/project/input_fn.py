@@ -108,9 +108,9 @@ def overfit_input(run: Run) -> tf.data.Dataset:
     Returns:
         Batches as those of `evaluation_input`, without end.
     """
-    settings = run.settings
-    assert settings.overfit is not None, "it is called where the option is given"
-    ids = tf.data.Dataset.from_tensor_slices(audio.train_ids(settings, 0, settings.overfit))
+    settings = run.replace(cache="none", cache_decoded=False).settings
+    windows = audio.train_windows(settings, open_archive(run, settings.train_data), 1)
+    ids = windows.take(settings.overfit).map(lambda number, example, window: example)
     return whole_clips(run, settings.train_data, ids, settings.train_batch_size).cache().repeat()
 
 

@@ -6,12 +6,11 @@ from library.util import lazy
 
 if TYPE_CHECKING:
     from library.audio import sample_data
-    from library.audio.archives import Archive, verify_shard, write_index, write_shard
+    from library.audio.archives import Archive, write_index
     from library.audio.examples import (
         encoded_examples,
         labels_of,
         read_clips,
-        train_ids,
         train_keys,
         train_windows,
     )
@@ -25,6 +24,8 @@ if TYPE_CHECKING:
         canonicalize,
         open_data,
         thumbnail,
+        verify_shard,
+        write_shard,
     )
     from library.audio.signals import dataset_from_dir, dataset_signal_slice_windows
 

@@ -9,28 +9,22 @@ A dataset of audio clips called `train` in the folder `data` consists of
     data/train.json                 the card; it is written last: no card, no dataset
 """
 
-import collections
 import contextlib
 import functools
-import hashlib
-import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsInt
 
 import h5py
 import numpy as np
 
 from library.config import URL
-from library.data import Card, DamagedRecordError, Label, Shard, Target
+from library.data import Card, DamagedRecordError, Target
 from library.util import UserError, replacing
 
 OPEN_FILES, OPEN_CLIPS = 32, 1024
 """Of each thread, kept open between reads."""
-
-Clip = tuple[np.ndarray, int]
-"""A waveform, int16 [samples], and how many samples of it are stored together."""
 
 
 def index_dtype(target: Target) -> np.dtype:
@@ -38,28 +32,6 @@ def index_dtype(target: Target) -> np.dtype:
     kinds = {"value": ("<f8",), "labels": ("u1", (-(-len(target.classes) // 8),))}
     label = kinds.get(target.label, ("<i4",))
     return np.dtype([("shard", "<u4"), ("label", *label), ("length", "<i8")])
-
-
-# ---- writing -----------------------------------------------------------------------------------
-
-
-def write_shard(
-    path: Path, examples: Iterable[tuple[str, Label, Clip]], target: Target
-) -> tuple[Shard, np.ndarray]:
-    """Write one archive: name of the file, label and clip of each; its card's entry, index rows."""
-    rows = []
-    with replacing(path) as temporary:
-        with _created(temporary) as archive:
-            for number, (file, label, (waveform, chunk)) in enumerate(examples):
-                name, without_time = _name_of(number).encode(), _untimed(h5py.h5p.GROUP_CREATE)
-                group = h5py.Group(h5py.h5g.create(archive.id, name, gcpl=without_time))
-                chunks = (min(chunk, len(waveform)),)
-                group.create_dataset("waveform", data=waveform, chunks=chunks)
-                group.attrs["file"] = file.encode(errors="surrogateescape")
-                group.attrs.update(_attributes(label, target))
-                rows.append(_index_row(label, len(waveform), target))
-        size, checksum = temporary.stat().st_size, sha256_of_file(temporary)
-    return Shard(path.name, len(rows), size, checksum), np.array(rows, index_dtype(target))
 
 
 def write_index(path: Path | str, rows_by_shard: Iterable[np.ndarray]) -> None:
@@ -71,74 +43,17 @@ def write_index(path: Path | str, rows_by_shard: Iterable[np.ndarray]) -> None:
         np.save(file, np.concatenate(rows_by_shard))
 
 
-def _created(path: Path) -> h5py.File:
-    access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
-    # Not the latest: what HDF5 2.0 writes then, 1.14 does not read.
-    access.set_libver_bounds(h5py.h5f.LIBVER_V110, h5py.h5f.LIBVER_V110)
-    name, without_time = os.fsencode(path), _untimed(h5py.h5p.FILE_CREATE)
-    return h5py.File(h5py.h5f.create(name, h5py.h5f.ACC_TRUNC, without_time, access))
-
-
-def _untimed(kind: int) -> h5py.h5p.PropOCID:
-    """Of a file or group without the time: the same clips are always the same bytes."""
-    properties = h5py.h5p.create(kind)
-    properties.set_obj_track_times(False)
-    return properties
-
-
-def _attributes(label: Any, target: Target) -> dict[str, Any]:
-    if target.label == "labels":
-        return {"labels": np.array(label, np.int64)}
-    if target.label == "value":
-        return {"value": np.float64(label)}
-    return {"label": label, "class": target.classes[label] if target.classes else ""}
-
-
-def _index_row(label: Any, length: int, target: Target) -> tuple[int, Any, int]:
+def index_row(label: Any, length: int, target: Target) -> tuple[int, Any, int]:
+    """Of a clip, in its shard."""
     if target.label == "labels":
         label = np.packbits(np.isin(np.arange(len(target.classes)), label))
     return 0, label, length
 
 
-def sha256_of_file(path: str | Path) -> str:
-    """The checksum, hexadecimal, of a file that may be larger than memory."""
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while part := file.read(2**20):
-            digest.update(part)
-    return digest.hexdigest()
-
-
-# ---- reading -----------------------------------------------------------------------------------
-
-
-def verify_shard(
-    path: Path, target: Target, bad: Mapping[int, str], tell: Callable[[int, int], None]
-) -> dict[str, Any]:
-    """What a shard holds, and its faults: see `library.data.Modality`."""
-    faults, digest, examples = [], "", 0
-    count: collections.Counter[str] = collections.Counter()
-    try:
-        digest = sha256_of_file(path)
-        for label, length in _labels_and_lengths(path, target):
-            tell(examples, length * 2)
-            if label is None:
-                faults.append(f"{path.name}: {_no_label(examples, target)}")
-            elif target.label in ("class", "labels"):
-                count.update(target.classes[each] for each in np.atleast_1d(label).astype(int))
-            examples += 1
-    except OSError as error:
-        faults.append(f"{path.name}: {error.strerror}")
-    except DamagedRecordError as error:
-        faults.append(str(error))
-    found = {"examples": examples, "examples_per_class": dict(count)}
-    return {"faults": faults, "sha256": digest, **found}
-
-
-def _labels_and_lengths(path: str | Path, target: Target) -> Iterator[tuple[Any, int]]:
+def labels_and_lengths(path: str | Path, target: Target) -> Iterator[tuple[Any, int]]:
     """Of each clip of an archive; None for a label that does not fit the target."""
     with _opened(path) as archive, _translate_errors(functools.partial(str, path)):
-        for name in map(_name_of, range(len(archive))):
+        for name in map(name_of, range(len(archive))):
             length = len(_waveform(archive, name))
             yield _label_in(archive[name].attrs, target), length
 
@@ -154,7 +69,8 @@ def _label_in(attributes: h5py.AttributeManager, target: Target) -> Any:
     return label.tolist() if in_range or target.label == "none" else None
 
 
-def _no_label(number: int, target: Target) -> str:
+def no_label(number: int, target: Target) -> str:
+    """What is wrong with a clip whose label is None."""
     what = "value" if target.label == "value" else f"label from 0 to {len(target.classes) - 1}"
     return f"clip {number} has no {what}"
 
@@ -162,14 +78,14 @@ def _no_label(number: int, target: Target) -> str:
 def _rows_of(path: str | Path, target: Target) -> np.ndarray:
     """The index rows of an archive, read from it."""
     rows = []
-    for number, (label, length) in enumerate(_labels_and_lengths(path, target)):
+    for number, (label, length) in enumerate(labels_and_lengths(path, target)):
         if label is None:
-            raise DamagedRecordError(f"{path}: {_no_label(number, target)}")
-        rows.append(_index_row(label, length, target))
+            raise DamagedRecordError(f"{path}: {no_label(number, target)}")
+        rows.append(index_row(label, length, target))
     return np.array(rows, index_dtype(target))
 
 
-def _name_of(number: int) -> str:
+def name_of(number: int) -> str:
     """Of a clip, in its file."""
     return f"{number:06}"
 
@@ -298,10 +214,10 @@ class Archive:
             labels = np.unpackbits(labels, axis=-1, count=len(target.classes))
         return labels.astype(np.float32 if target.label in ("labels", "value") else np.int64)
 
-    def name(self, number: int | np.integer) -> str:
+    def name(self, number: SupportsInt) -> str:
         """The name of the file that a clip comes from."""
-        clip = self._clip(number)
-        with _translate_errors(functools.partial(self._place_of, number)):
+        clip = self._clip(int(number))
+        with _translate_errors(functools.partial(self._place_of, int(number))):
             file = clip.parent.attrs["file"]
         return file.encode(errors="surrogateescape").decode(errors="replace")
 
@@ -310,13 +226,13 @@ class Archive:
     ) -> np.ndarray:
         """The waveform of this number, or a part of it, as long as there is: int16 [samples]."""
         clip = self._clip(int(number))
-        with _translate_errors(functools.partial(self._place_of, number)):
+        with _translate_errors(functools.partial(self._place_of, int(number))):
             return clip[begin:end]
 
     def _place_of(self, number: int) -> str:
         """The archive of a clip, and its number there, for an error."""
         shard = self.index["shard"][number]
-        return f"{self.shards[shard]}: clip {_name_of(number - self.first[shard])}"
+        return f"{self.shards[shard]}: clip {name_of(number - self.first[shard])}"
 
     def _clip(self, number: int) -> h5py.Dataset:
         # Not threading.local: Python meets TensorFlow's threads anew at each call, and forgets it.
@@ -328,7 +244,7 @@ class Archive:
             def clip(number: int) -> h5py.Dataset:
                 shard, length = self.index["shard"][number], self.index["length"][number]
                 file = open_file(self.shards[shard])
-                waveform = _waveform(file, _name_of(number - self.first[shard]))
+                waveform = _waveform(file, name_of(number - self.first[shard]))
                 if len(waveform) != length:
                     raise DamagedRecordError(
                         f"{self._place_of(number)} has {len(waveform)} samples, but the index says "

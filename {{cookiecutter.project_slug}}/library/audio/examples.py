@@ -84,16 +84,11 @@ def read_clips(archive: Archive, num_parallel_calls: int) -> Callable:
     return lambda ids: ids.map(read, num_parallel_calls=num_parallel_calls)
 
 
-def train_ids(settings: "Settings", start: int, count: int) -> list[int]:
-    """The ids of `count` training examples, from the sample `start` of a run."""
-    uncached, archive = dataclasses.replace(settings, cache="none"), Archive(settings.train_data)
-    windows = train_windows(uncached, archive, 1, start).take(count)
-    return [int(number) for _, number, _ in windows.as_numpy_iterator()]
-
-
 def train_keys(settings: "Settings", start: int, count: int) -> list[str]:
     """The names of the files of `count` training examples, from the sample `start` of a run."""
-    return [*map(Archive(settings.train_data).name, train_ids(settings, start, count))]
+    uncached, archive = dataclasses.replace(settings, cache="none"), Archive(settings.train_data)
+    windows = train_windows(uncached, archive, 1, start).take(count)
+    return [archive.name(number) for _, number, _ in windows.as_numpy_iterator()]
 
 
 def encoded_examples(path: str, count: int) -> list[bytes]:

@@ -1,13 +1,28 @@
 """What conversion does with audio clips that it does otherwise with images."""
 
+import collections
 import dataclasses
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
 
+import h5py
 import numpy as np
 
-from library.audio.archives import Archive, Clip
+from library.audio.archives import (
+    Archive,
+    index_dtype,
+    index_row,
+    labels_and_lengths,
+    name_of,
+    no_label,
+)
 from library.audio.files import canonical_waveform, read_audio
 from library.config import option
-from library.data import EDGE
+from library.data import EDGE, DamagedRecordError, Label, Shard, Target
+from library.util import replacing
 
 UNIT = "audio clips"
 SUFFIX = ".h5"
@@ -20,6 +35,10 @@ FRAME_SECS = 0.1
 QUIETEST = 1e-3
 """Share of the loudest energy: what is below differs from copy to copy in an MP3."""
 RANGE_DB = 80.0
+
+
+Clip = tuple[np.ndarray, int]
+"""A waveform, int16 [samples], and how many samples of it are stored together."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,9 +61,89 @@ def canonicalize(data: bytes, options: ShardOptions) -> Clip:
     return waveform, max(1, round(options.chunk_secs * options.sample_rate))
 
 
+# ---- shards --------------------------------------------------------------------------------------
+
+
+def write_shard(
+    path: Path, examples: Iterable[tuple[str, Label, Clip]], target: Target
+) -> tuple[Shard, np.ndarray]:
+    """Write one archive: name of the file, label and clip of each; its card's entry, index rows."""
+    rows = []
+    with replacing(path) as temporary:
+        with _created(temporary) as archive:
+            for number, (file, label, (waveform, chunk)) in enumerate(examples):
+                name, without_time = name_of(number).encode(), _untimed(h5py.h5p.GROUP_CREATE)
+                group = h5py.Group(h5py.h5g.create(archive.id, name, gcpl=without_time))
+                chunks = (min(chunk, len(waveform)),)
+                group.create_dataset("waveform", data=waveform, chunks=chunks)
+                group.attrs["file"] = file.encode(errors="surrogateescape")
+                group.attrs.update(_attributes(label, target))
+                rows.append(index_row(label, len(waveform), target))
+        size, checksum = temporary.stat().st_size, _sha256_of_file(temporary)
+    return Shard(path.name, len(rows), size, checksum), np.array(rows, index_dtype(target))
+
+
+def _created(path: Path) -> h5py.File:
+    access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
+    # Not the latest: what HDF5 2.0 writes then, 1.14 does not read.
+    access.set_libver_bounds(h5py.h5f.LIBVER_V110, h5py.h5f.LIBVER_V110)
+    name, without_time = os.fsencode(path), _untimed(h5py.h5p.FILE_CREATE)
+    return h5py.File(h5py.h5f.create(name, h5py.h5f.ACC_TRUNC, without_time, access))
+
+
+def _untimed(kind: int) -> h5py.h5p.PropOCID:
+    """Of a file or group without the time: the same clips are always the same bytes."""
+    properties = h5py.h5p.create(kind)
+    properties.set_obj_track_times(False)
+    return properties
+
+
+def _attributes(label: Any, target: Target) -> dict[str, Any]:
+    if target.label == "labels":
+        return {"labels": np.array(label, np.int64)}
+    if target.label == "value":
+        return {"value": np.float64(label)}
+    return {"label": label, "class": target.classes[label] if target.classes else ""}
+
+
+def _sha256_of_file(path: str | Path) -> str:
+    """Of a file that may be larger than memory."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while part := file.read(2**20):
+            digest.update(part)
+    return digest.hexdigest()
+
+
+def verify_shard(
+    path: Path, target: Target, bad: Mapping[int, str], tell: Callable[[int, int], None]
+) -> dict[str, Any]:
+    """What a shard holds, and its faults: see `library.data.Modality`."""
+    faults, digest, examples = [], "", 0
+    count: collections.Counter[str] = collections.Counter()
+    try:
+        digest = _sha256_of_file(path)
+        for label, length in labels_and_lengths(path, target):
+            tell(examples, length * 2)
+            if label is None:
+                faults.append(f"{path.name}: {no_label(examples, target)}")
+            elif target.label in ("class", "labels"):
+                count.update(target.classes[each] for each in np.atleast_1d(label).astype(int))
+            examples += 1
+    except OSError as error:
+        faults.append(f"{path.name}: {error.strerror}")
+    except DamagedRecordError as error:
+        faults.append(str(error))
+    found = {"examples": examples, "examples_per_class": dict(count)}
+    return {"faults": faults, "sha256": digest, **found}
+
+
 def open_data(path: str) -> Archive:
     """The clips of the dataset `path`."""
     return Archive(path)
+
+
+# ---- thumbnails --------------------------------------------------------------------------------
 
 
 def thumbnail(data: bytes) -> bytes:

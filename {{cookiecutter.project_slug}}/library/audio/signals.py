@@ -34,7 +34,7 @@ def dataset_from_dir(path: str | Path, infinite: bool = False) -> tf.data.Datase
         try:
             channels = max(channels, soundfile.info(file).channels)
         except soundfile.LibsndfileError as error:
-            broken.append(f"{_shown(file)}: {error.error_string}")
+            broken.append(f"{file.decode(errors='replace')}: {error.error_string}")
     if broken:
         raise UserError(*broken)
 
@@ -42,7 +42,7 @@ def dataset_from_dir(path: str | Path, infinite: bool = False) -> tf.data.Datase
         try:
             signal, rate = read_audio(Path(os.fsdecode(file)).read_bytes(), "int32")
         except BadFileError as error:
-            raise ValueError(f"{_shown(file)}: {error}") from error
+            raise ValueError(f"{file.decode(errors='replace')}: {error}") from error
         return signal[:, 0] if channels == 1 else signal, np.int64(rate)
 
     names, class_names, labels = map(tf.constant, (files, classes, numbers))
@@ -81,11 +81,6 @@ def _labeled_files(root: Path) -> tuple[list[str], list[Path], np.ndarray]:
     if not files:
         raise UserError(f"{root}: there are no files in its folders")
     return classes, files, np.array(labels, np.int64)
-
-
-def _shown(file: bytes) -> str:
-    """The name of a file, which need not be text, for an error."""
-    return file.decode(errors="replace")
 
 
 def dataset_signal_slice_windows(

@@ -1,4 +1,4 @@
-"""convert_dataset.py, run as a process: what it writes, what it refuses, and nothing lost."""
+"""convert_dataset.py on audio clips: what it writes, what it refuses, and nothing lost."""
 
 import csv
 import dataclasses
@@ -18,16 +18,16 @@ import numpy as np
 import pytest
 import soundfile
 import tensorflow as tf
-from conftest import ROOT, convert, run_program
+from conftest import ROOT, convert, run_convert
 
-from library.audio import Archive, standard_waveform, thumbnail
+from library.audio import Archive, canonical_waveform, thumbnail
 from library.convert import near_duplicates
 from library.data import Card
 
 CLASSES = ["falling", "pulses", "rising", "siren", "steps", "tone"]
 
 
-class Recording(NamedTuple):
+class Clip(NamedTuple):
     """One of an archive."""
 
     file: str
@@ -37,14 +37,14 @@ class Recording(NamedTuple):
     chunk: int
 
 
-def recordings(path: Path) -> Iterator[Recording]:
-    """All of the data set `path`."""
+def clips(path: Path) -> Iterator[Clip]:
+    """All of the dataset `path`."""
     for shard in Card.load(f"{path}.json").shards:
         with h5py.File(path.with_name(shard.file)) as archive:
             for group in archive.values():
                 waveform, attributes = group["waveform"], group.attrs
                 named = [attributes[name] for name in ("file", "label", "class")]
-                yield Recording(*named, waveform[:], *waveform.chunks)
+                yield Clip(*named, waveform[:], *waveform.chunks)
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -56,12 +56,12 @@ def rows(table: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_every_recording_is_in_one_set_sample_for_sample(samples, data):
+def test_every_clip_is_in_one_set_sample_for_sample(samples, data):
     seen = []
     for name in ("train", "validation"):
         card = Card.load(data / f"{name}.json")
         assert card.classes == CLASSES
-        found = list(recordings(data / name))
+        found = list(clips(data / name))
         labels = [each.label for each in found]
         assert np.bincount(labels, minlength=6).tolist() == list(card.examples_per_class.values())
         for each in found:
@@ -77,7 +77,7 @@ def test_every_recording_is_in_one_set_sample_for_sample(samples, data):
 
 
 def test_the_card_and_the_index_describe_the_archives(data):
-    card, found = Card.load(data / "train.json"), list(recordings(data / "train"))
+    card, found = Card.load(data / "train.json"), list(clips(data / "train"))
     assert len(card.shards) == 3
     for shard in card.shards:
         content = (data / shard.file).read_bytes()
@@ -90,27 +90,26 @@ def test_the_card_and_the_index_describe_the_archives(data):
     assert not [path for path in data.iterdir() if path.name.startswith(".")]
     archive = Archive(data / "train")
     for number, each in enumerate(found):
-        np.testing.assert_array_equal(archive.read_one(number), each.waveform)
+        np.testing.assert_array_equal(archive.waveform(number), each.waveform)
 
 
+@pytest.mark.slow
 def test_the_result_does_not_depend_on_the_workers(samples, tmp_path):
     more = ["--validation_fraction", 0.3, "--num_shards", 4]
     for workers in (1, 5):
         out = tmp_path / str(workers)
-        convert(samples / "test", out, "test", "--num_workers", workers, *more)
+        convert(samples / "test", out, "test", "--num_workers", workers, *more, processes=True)
     assert files(tmp_path / "1") == files(tmp_path / "5")
 
 
-def test_a_recording_stays_in_its_set_when_others_are_added(samples, tmp_path):
+def test_a_clip_stays_in_its_set_when_others_are_added(samples, tmp_path):
     shutil.copytree(samples / "train", tmp_path / "more")
     for path in (samples / "test").rglob("*.wav"):
         shutil.copy(path, tmp_path / "more" / path.parent.name / f"more-{path.name}")
     sets = {}
     for name, folder in (("before", samples / "train"), ("after", tmp_path / "more")):
         convert(folder, tmp_path / name, "train", "--validation_fraction", 0.25)
-        sets[name] = {
-            each.waveform.tobytes() for each in recordings(tmp_path / name / "validation")
-        }
+        sets[name] = {each.waveform.tobytes() for each in clips(tmp_path / name / "validation")}
     assert sets["before"] < sets["after"]
 
 
@@ -130,12 +129,12 @@ def test_all_rates_channels_and_kinds_are_brought_to_one(tmp_path):
     more = ["--sample_rate", 8000, "--chunk_secs", 0.25]
     convert(tmp_path / "in", tmp_path / "out", "train", *more)
     assert Card.load(tmp_path / "out" / "train.json").options["sample_rate"] == 8000
-    found = list(recordings(tmp_path / "out" / "train"))
+    found = list(clips(tmp_path / "out" / "train"))
     assert len(found) == len(kinds)
     expected = 32768 * sine(440, 8000, 1.5)
     for each in found:
         data = (tmp_path / "in" / each.file).read_bytes()
-        np.testing.assert_array_equal(each.waveform, standard_waveform(data, sample_rate=8000))
+        np.testing.assert_array_equal(each.waveform, canonical_waveform(data, sample_rate=8000))
         assert each.chunk == 2000
         assert abs(len(each.waveform) - 12000) <= 1
         middle = slice(2000, 10000)
@@ -159,24 +158,24 @@ def break_files(samples: Path, folder: Path) -> dict[str, str]:
     return {
         "readme.md": "not in the folder of a class",
         "siren/nothing.wav": "no samples",
-        "siren/notes.txt": "not a recording",
+        "siren/notes.txt": "not an audio file",
         "steps/cut.wav": "truncated: 1,000 bytes are missing",
         "steps/empty.wav": "empty file",
-        "steps/header.wav": "broken recording: Error in WAV file. No 'data' chunk marker.",
-        "tone/cut.flac": "broken recording: Error : flac decoder lost sync.",
-        "tone/nan.wav": "broken recording: a sample is no number",
+        "steps/header.wav": "broken audio file: Error in WAV file. No 'data' chunk marker.",
+        "tone/cut.flac": "broken audio file: Error : flac decoder lost sync.",
+        "tone/nan.wav": "broken audio file: a sample is not a finite number",
     }
 
 
-def test_broken_recordings_are_listed_with_their_reasons(samples, tmp_path):
+def test_broken_clips_are_listed_with_their_reasons(samples, tmp_path):
     reasons = break_files(samples, tmp_path / "in")
     process = convert(tmp_path / "in", tmp_path / "out", "test", status=2)
-    assert "max_rejected: 8 of 32 files could not be used, more than 0.01" in process.stderr
+    assert "max_rejected: 8 of 32 files rejected, more than 0.01" in process.stderr
     names = sorted(path.name for path in (tmp_path / "out").iterdir())
     assert names == [".test.partial", "test.rejected.csv"], "kept for a look, or more patience"
 
     process = convert(tmp_path / "in", tmp_path / "out", "test", "--max_rejected", 0.25)
-    assert "24 recordings of 6 classes" in process.stdout
+    assert "24 audio clips of 6 classes" in process.stdout
     found = rows(tmp_path / "out" / "test.rejected.csv")
     assert {row["file"]: row["reason"] for row in found} == reasons
     assert Archive(tmp_path / "out" / "test").num_examples == 24
@@ -187,17 +186,17 @@ def test_broken_recordings_are_listed_with_their_reasons(samples, tmp_path):
     assert not (tmp_path / "out" / "test.rejected.csv").exists(), "it was of the earlier one"
 
 
-def test_pictures_are_not_taken_for_recordings(tmp_path):
+def test_images_are_not_taken_for_clips(tmp_path):
     (tmp_path / "in" / "cat").mkdir(parents=True)
     pixels = tf.cast(tf.random.stateless_uniform([40, 40, 3], [0, 0], 0, 256, tf.int32), tf.uint8)
     (tmp_path / "in" / "cat" / "1.png").write_bytes(tf.io.encode_png(pixels).numpy())
     (tmp_path / "in" / "cat" / "2.jpg").write_bytes(tf.io.encode_jpeg(pixels).numpy())
     process = convert(tmp_path / "in", tmp_path / "out", "train", status=2)
     (line,) = [line for line in process.stderr.splitlines() if line.startswith("error: ")]
-    assert "max_rejected: 2 of 2 files could not be used" in line
-    assert "(2 not a recording)" in line
+    assert "max_rejected: 2 of 2 files rejected" in line
+    assert "(2 not an audio file)" in line
     process = convert(tmp_path / "in", tmp_path / "out", "train", "--max_rejected", 1, status=2)
-    assert f"none of the files in {tmp_path}/in could be used" in process.stderr
+    assert f"all files of train in {tmp_path}/in were rejected" in process.stderr
     assert not (tmp_path / "out" / "train.json").exists()
 
 
@@ -206,7 +205,7 @@ def test_a_finished_set_is_replaced_only_when_asked_for(samples, tmp_path):
     convert(samples / "test", out, "test", "--num_shards", 4)
     before = files(out)
     process = convert(samples / "test", out, "test", status=2)
-    assert "is there already: --overwrite replaces it" in process.stderr
+    assert "already exists; use --overwrite to replace it" in process.stderr
     assert files(out) == before
     convert(samples / "test", out, "test", "--num_shards", 2, "--overwrite")
     assert sorted(files(out)) == [
@@ -225,12 +224,12 @@ def test_file_names_need_not_be_text(samples, tmp_path):
     (tmp_path / "in" / "käse" / "no\udcffsound.wav").write_bytes(b"no sound")
     convert(tmp_path / "in", tmp_path / "out", "train", "--max_rejected", 1)
     rejected = (tmp_path / "out/train.rejected.csv").read_bytes()
-    assert "käse/no".encode() + b"\xffsound.wav,not a recording" in rejected
-    found = {each.file for each in recordings(tmp_path / "out/train")}
+    assert "käse/no".encode() + b"\xffsound.wav,not an audio file" in rejected
+    found = {each.file for each in clips(tmp_path / "out/train")}
     assert "käse/not\udcfftext, or so.wav" in found
     archive = Archive(tmp_path / "out/train")
-    assert "käse/not\ufffdtext, or so.wav" in archive.names(np.arange(archive.num_examples))
-    assert {each.class_name for each in recordings(tmp_path / "out/train")} == {"käse"}
+    assert "käse/not\ufffdtext, or so.wav" in [*map(archive.name, range(archive.num_examples))]
+    assert {each.class_name for each in clips(tmp_path / "out/train")} == {"käse"}
 
 
 # ---- stops -------------------------------------------------------------------------------------
@@ -255,6 +254,7 @@ def start(folder: Path, *more: object) -> subprocess.Popen:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_a_conversion_that_is_stopped_goes_on_to_the_same_bytes(tmp_path, number):
     make_noise(tmp_path / "in", 60, 2)
@@ -270,10 +270,10 @@ def test_a_conversion_that_is_stopped_goes_on_to_the_same_bytes(tmp_path, number
         assert process.returncode == -number
     else:
         assert process.returncode == 130
-        assert "finished shards are kept: the same command goes on" in errors
+        assert "finished shards are kept: the same command resumes" in errors
         assert "Traceback" not in errors
     process = convert(tmp_path / "in", tmp_path / "out", "train", *more)
-    assert re.search("going on: [0-9]+ of [0-9]+ parts are there already", process.stdout)
+    assert re.search("resuming: [0-9]+ of [0-9]+ shards already done", process.stdout)
     convert(tmp_path / "in", tmp_path / "again", "train", *more)
     assert files(tmp_path / "out") == files(tmp_path / "again")
 
@@ -300,10 +300,11 @@ def test_ten_kills_change_nothing(tmp_path):
         assert process.returncode == -signal.SIGKILL
         assert not [path for path in (tmp_path / "out").glob("*") if path.name[0] != "."]
     process = convert(tmp_path / "in", tmp_path / "out", "train", *more)
-    assert "parts are there already" in process.stdout
+    assert "shards already done" in process.stdout
     assert files(tmp_path / "out") == files(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_several_machines_write_what_one_writes(samples, tmp_path):
     more = ["--num_shards", 4, "--validation_fraction", 0.25]
     convert(samples / "train", tmp_path / "one", "train", *more)
@@ -318,10 +319,10 @@ def test_several_machines_write_what_one_writes(samples, tmp_path):
     assert files(out) == files(tmp_path / "one")
 
 
-# ---- the same recording twice ------------------------------------------------------------------
+# ---- the same clip twice ------------------------------------------------------------------
 
 
-def test_versions_of_a_recording_stay_on_one_side(samples, tmp_path):
+def test_versions_of_a_clip_stay_on_one_side(samples, tmp_path):
     """Copies, other formats, rates and levels: none is on both sides of a split."""
     folder = tmp_path / "in" / "all"
     folder.mkdir(parents=True)
@@ -336,7 +337,7 @@ def test_versions_of_a_recording_stay_on_one_side(samples, tmp_path):
     convert(tmp_path / "in", tmp_path / "out", "train", "--validation_fraction", 0.5)
     sides: dict[str, set[str]] = {file.stem: set() for file in originals}
     for name in ("train", "validation"):
-        for each in recordings(tmp_path / "out" / name):
+        for each in clips(tmp_path / "out" / name):
             sides["-".join(Path(each.file).stem.split("-")[:2])].add(name)
     assert all(len(names) == 1 for names in sides.values())
     assert set.union(*sides.values()) == {"train", "validation"}
@@ -345,13 +346,13 @@ def test_versions_of_a_recording_stay_on_one_side(samples, tmp_path):
     assert all(Path(row["file"]).suffix == ".wav" for row in found)
 
 
-def test_different_recordings_are_not_taken_for_versions_of_one(samples):
+def test_different_clips_are_not_taken_for_versions_of_one(samples):
     tiny = [np.frombuffer(thumbnail(f.read_bytes()), np.uint8) for f in samples.rglob("*.wav")]
     groups = near_duplicates(np.array(tiny))
     assert len(set(groups)) > 0.9 * len(groups)
 
 
-def test_a_test_set_has_the_labels_of_the_training_set_and_leaks_are_told(samples, data, tmp_path):
+def test_a_test_set_has_known_labels_and_leaks_are_reported(samples, data, tmp_path):
     out = tmp_path / "data"
     shutil.copytree(data, out)
     shutil.copytree(samples / "test", tmp_path / "in")
@@ -364,11 +365,11 @@ def test_a_test_set_has_the_labels_of_the_training_set_and_leaks_are_told(sample
     card = Card.load(out / "more.json")
     assert card.classes == CLASSES
     assert card.examples_per_class["rising"] == 0
-    assert {each.label for each in recordings(out / "more")} == {0, 1, 3, 4, 5}
+    assert {each.label for each in clips(out / "more")} == {0, 1, 3, 4, 5}
     same_as = [row["same as"].split("/")[0] for row in rows(out / "more.duplicates.csv")]
     assert set(same_as) <= {"train: tone", "validation: tone"}
-    assert "leak: 3 of them are in train or validation as well" in process.stdout
-    assert f"{out / 'more'}: none of rising" in process.stdout
+    assert "leak: 3 more files are also in train or validation" in process.stdout
+    assert f"{out / 'more'}: no examples of rising" in process.stdout
     (tmp_path / "in" / "buzzing").mkdir()
     shutil.copy(some[0], tmp_path / "in" / "buzzing" / "1.wav")
     process = convert(tmp_path / "in", out, "third", *from_train, status=2)
@@ -386,8 +387,8 @@ def test_labels_from_a_table_and_no_labels(samples, tmp_path):
     assert "none.wav,no such file" in (tmp_path / "out" / "table.rejected.csv").read_text()
     convert(samples / "test", tmp_path / "out", "plain", "--unlabeled")
     assert Card.load(tmp_path / "out" / "plain.json").classes == []
-    assert {each[1:3] for each in recordings(tmp_path / "out" / "plain")} == {(-1, "")}
-    assert "24 examples in 1 shards" in verify(tmp_path / "out", "plain").stdout
+    assert {each[1:3] for each in clips(tmp_path / "out" / "plain")} == {(-1, "")}
+    assert "24 examples in 1 shard verified" in verify(tmp_path / "out", "plain").stdout
 
 
 def test_checksums_are_those_that_other_programs_check(samples, data):
@@ -405,7 +406,7 @@ def test_checksums_are_those_that_other_programs_check(samples, data):
 
 def verify(folder: Path, name: str, status: int = 0):
     words = ["--tfrecord_filename", name, "--tfrecord_dir", folder, "--verify"]
-    return run_program("convert_dataset.py", *words, cwd=folder.parent, status=status)
+    return run_convert(*words, cwd=folder.parent, status=status)
 
 
 def test_a_whole_set_is_verified(data):
@@ -448,15 +449,18 @@ def label(value: int) -> Callable[[h5py.File], object]:
     ("change", "message"),
     [
         (flip(-5000), "00001-of-00003.h5: its SHA-256 is not that of the card"),
-        (flip(0), "faults, the first one: .*00001-of-00003.h5: not an HDF5 file that can be read"),
+        (flip(0), "faults, the first one: .*00001-of-00003.h5: not a readable HDF5 file"),
         (Path.unlink, "00001-of-00003.h5: No such file or directory"),
-        (lambda file: file.write_bytes(file.read_bytes()[:-9]), "00001-of-00003.h5: not an HDF5"),
+        (
+            lambda file: file.write_bytes(file.read_bytes()[:-9]),
+            "00003.h5: not a readable HDF5",
+        ),
         (
             edit(lambda archive: archive.__delitem__("000003/waveform")),
-            "faults, the first one: .*00001-of-00003.h5: recording 000003 has no dataset waveform",
+            "faults, the first one: .*00001-of-00003.h5: clip 000003 has no dataset waveform",
         ),
-        (edit(label(6)), "00001-of-00003.h5: recording 3 has no label from 0 to 5"),
-        (edit(label(-1)), "00001-of-00003.h5: recording 3 has no label from 0 to 5"),
+        (edit(label(6)), "00001-of-00003.h5: clip 3 has no label from 0 to 5"),
+        (edit(label(-1)), "00001-of-00003.h5: clip 3 has no label from 0 to 5"),
         (
             edit(lambda archive: label((archive["000003"].attrs["label"] + 1) % 6)(archive)),
             "2 faults, the first one: [0-9]+ examples of [a-z]+, but the card says [0-9]+",
@@ -479,7 +483,7 @@ def test_faults_are_named_and_counted(data, tmp_path, change, message):
     ("prepare", "flags", "message"),
     [
         (lambda f: None, [], "dataset_dir: HERE/in is not a folder"),
-        (lambda f: f.mkdir(), [], "dataset_dir: HERE/in has no folders: one for each class is"),
+        (lambda f: f.mkdir(), [], "dataset_dir: HERE/in contains no class folders; give their"),
         (
             lambda f: (f / "yes").mkdir(parents=True),
             [],
@@ -495,10 +499,10 @@ def test_faults_are_named_and_counted(data, tmp_path, change, message):
         (lambda f: None, ["--max_edge", "9"], "unknown argument --max_edge=9"),
     ],
 )
-def test_bad_input_is_told_in_one_line_and_nothing_is_written(tmp_path, prepare, flags, message):
+def test_bad_input_is_one_line_and_nothing_is_written(tmp_path, prepare, flags, message):
     prepare(tmp_path / "in")
     words = ["--dataset_dir", "in", "--tfrecord_filename", "train", "--tfrecord_dir", "out"]
-    process = run_program("convert_dataset.py", *words, *flags, cwd=tmp_path, status=2)
+    process = run_convert(*words, *flags, cwd=tmp_path, status=2)
     (line,) = process.stderr.splitlines()
     assert line.startswith("error: ")
     assert message in line.replace(str(tmp_path), "HERE")
