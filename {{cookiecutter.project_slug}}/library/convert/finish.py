@@ -107,11 +107,12 @@ def _report_rejected(plan: Plan, reports: Sequence[Report]) -> None:
 
 def _report_duplicates(plan: Plan, used: Mapping[str, Sequence[HashedFile]]) -> None:
     """List the duplicates, also of the dataset whose classes these are."""
-    target, known = plan.listing.target, {}
-    if card := plan.options.card_of_classes:
+    target, options, known = plan.listing.target, plan.options, {}
+    if card := options.card_of_classes:
         for name in dict.fromkeys((card.stem, VALIDATION)):
             checksums = card.with_name(f"{name}.sha256")
-            if name not in used and (checksums.exists() or name != VALIDATION):
+            needed = options.classes_from and name != VALIDATION
+            if name not in used and (needed or checksums.exists()):
                 known[name] = read_checksums(checksums)
     found = [each for each in exact_duplicates({**known, **used}) if each.set in used]
     rows = [(*each[:3], ";".join(_class_names(target, each.conflict))) for each in found]
@@ -125,7 +126,7 @@ def _report_duplicates(plan: Plan, used: Mapping[str, Sequence[HashedFile]]) -> 
         have = f"{counted(conflicts, 'duplicates')} {'has' if conflicts == 1 else 'have'}"
         print(f"label conflict: {have} a different {'class' if target.classes else 'value'}")
     if leaks:
-        are = f"{counted(leaks, f'{plan.options.name} files')} {'is' if leaks == 1 else 'are'}"
+        are = f"{counted(leaks, f'{options.name} files')} {'is' if leaks == 1 else 'are'}"
         print(f"leak: {are} also in {' or '.join(known)}")
 
 
