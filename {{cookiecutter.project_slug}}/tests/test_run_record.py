@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from library import config
 from library.train import run_record
 from library.util import UserError
 
@@ -52,6 +53,12 @@ def test_what_has_changed_is_told(settings, tmp_path):
     assert run_record.last_options(folder)["train_batch_size"] == 64
     counts = [run_record.examples_before(folder, step, 8) for step in (5, 10, 12)]
     assert counts == [160, 320, 448]
+
+
+def test_the_flags_of_other_commands_are_left_out():
+    names = run_record.options_used(config.Settings()).keys()
+    assert {"train_batch_size", "run", "model_dir"} <= names
+    assert not names & {"split", "input", "top_k", "export_dir", "trace", "workers"}
 
 
 def test_without_a_record_all_batches_are_taken_to_be_alike(tmp_path):

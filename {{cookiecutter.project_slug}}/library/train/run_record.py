@@ -1,7 +1,6 @@
 """run.yaml: what each start of a run used, a YAML document for each."""
 
 import contextlib
-import dataclasses
 import datetime
 import hashlib
 import importlib.metadata
@@ -14,7 +13,7 @@ from typing import Any
 import tensorflow as tf
 import yaml
 
-from library.config import plain
+from library.config import options_of, plain
 from library.util import UserError, write_text
 
 FILE = "run.yaml"
@@ -46,8 +45,17 @@ def describe(settings: Any, hyperparameters: Any, *, step: int, examples: int) -
         "versions": versions,
         "devices": [device.name for device in tf.config.list_physical_devices()],
         "data": data,
-        "settings": {k: plain(v) for k, v in dataclasses.asdict(settings).items()},
-        "hyperparameters": {k: plain(v) for k, v in dataclasses.asdict(hyperparameters).items()},
+        "settings": options_used(settings),
+        "hyperparameters": options_used(hyperparameters),
+    }
+
+
+def options_used(options: Any) -> dict[str, Any]:
+    """The options that a training uses: all but the flags of other commands."""
+    return {
+        name: plain(getattr(options, name))
+        for name, option in options_of(type(options)).items()
+        if not option.rule.get("command")
     }
 
 

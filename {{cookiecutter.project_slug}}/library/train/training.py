@@ -201,7 +201,7 @@ class _Training:
             run.model.save(settings.model_dir)
             remove_leftovers(settings.model_dir)
             for name in ("settings", "hyperparameters"):
-                values = dataclasses.asdict(getattr(run, name))
+                values = run_record.options_used(getattr(run, name))
                 add_table(settings.model_dir, name, values, self.plan.step)
             if warm_start:
                 warm_start.save(settings.model_dir)
