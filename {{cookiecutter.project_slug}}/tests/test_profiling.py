@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import tensorflow as tf
-from conftest import damaged, make_run, run_program, small_model
+from conftest import make_run, run_program, small_model
 
 from library.profile import (
     bottleneck,
@@ -16,7 +16,6 @@ from library.profile import (
     profile_training,
     verdict,
 )
-from library.util import UserError
 from project import input_fn, networks
 from project.settings import modality
 
@@ -80,13 +79,6 @@ def test_the_storage_is_read_in_three_ways(data):
         assert mb_per_sec == pytest.approx(examples_per_sec * examples.sizes.mean() / 1e6)
         assert examples_per_sec > 100
     assert sorted(data.iterdir()) == before, "the small files are gone"
-
-
-def test_a_damaged_record_is_one_line(data, tmp_path):
-    shard = damaged(data, tmp_path)
-    run = make_run(tmp_path, tmp_path / "run")
-    with pytest.raises(UserError, match=f"{shard.name}: .*(damaged|record)"):
-        profile_training(run, seconds=0.2)
 
 
 # ---- a known bottleneck ------------------------------------------------------------------------

@@ -57,13 +57,9 @@ def profile_training(run: Run, seconds: float = 4) -> dict[str, Any]:
 
 def measure_stages(run: Run, seconds: float) -> dict[str, Meter]:
     """The training input as far as each of its stages, in their order."""
-
-    def build() -> tf.data.Dataset:
-        return run.inputs.train_input(run)
-
     meters: dict[str, Meter] = {}
-    for name in stages_of(build):
-        batches = cut_at(name, build)
+    for name in stages_of(lambda: run.inputs.train_input(run)):
+        batches = cut_at(name, lambda: run.inputs.train_input(run))
         if name != "batch" and "batch" not in meters:
             # What an example has become is dropped where it is: its copy is the batch's business.
             batches = batches.map(lambda *_: tf.constant(0)).batch(run.batch_size).prefetch(2)

@@ -2,7 +2,7 @@
 
 import multiprocessing
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -104,38 +104,25 @@ def compare(
     deviation, which is 1 for probabilities. Of classes and labels, the table also counts the
     examples that have the same.
     """
-    unit = target.std or 1.0
-    same = f"same {target.label}" if target.label in ("class", "labels") else ""
+    unit, least = target.std or 1.0, np.array(target.thresholds or 0.5)
+    decisions: dict[str, Callable[[Any], Any]]
+    decisions = {"class": lambda x: x.argmax(-1), "labels": lambda x: x >= least}
+    decide = decisions.get(target.label)
+    same = f"same {target.label}" if decide else ""
     print(f"{title}:\n{'':28}{same:>12}  largest difference     mean")
     table: dict[str, dict[str, float]] = {}
     for model, outputs in found.items():
-        apart = np.concatenate(
-            [
-                np.ravel(abs(values - expected[name]) / np.maximum(abs(expected[name]), unit))
-                for name, values in scores(outputs).items()
-            ]
-        )
-        alike = np.all(list(_decided_alike(expected, outputs, target)), axis=0)
-        counted = f"{alike.sum()} of {len(alike)}" if same else ""
+        pairs = [(expected[name], values) for name, values in scores(outputs).items()]
+        apart = np.concatenate([np.ravel(abs(b - a) / np.maximum(abs(a), unit)) for a, b in pairs])
+        row: dict[str, float] = {"examples": len(pairs[0][0])}
+        counted = ""
+        if decide:
+            alike = [expected[n] == x for n, x in outputs.items() if x.dtype == object]
+            wide = [(decide(a) == decide(b)) for a, b in pairs if a.ndim > 1]
+            alike += [each.reshape(len(each), -1).all(1) for each in wide]
+            row[f"same_{target.label}"] = int(np.all(alike, axis=0).sum())
+            counted = f"{row[f'same_{target.label}']} of {row['examples']}"
         print(f"{model:28}{counted:>12}{apart.max():20.1e}{apart.mean():9.1e}")
-        table[model] = {
-            "examples": len(alike),
-            **({f"same_{target.label}": int(alike.sum())} if same else {}),
-            "largest_difference": float(apart.max()),
-            "mean_difference": float(apart.mean()),
-        }
+        differences = {"largest_difference": apart.max(), "mean_difference": apart.mean()}
+        table[model] = row | {name: float(x) for name, x in differences.items()}
     return table
-
-
-def _decided_alike(expected: Arrays, found: Arrays, target: Target) -> Iterator[np.ndarray]:
-    """What is decided alike, in words and by the scores of the classes: bool [examples]."""
-    for name, values in found.items():
-        if values.dtype == object:
-            yield values == expected[name]
-        elif values.ndim > 1 and target.label == "class":
-            yield values.argmax(-1) == expected[name].argmax(-1)
-        elif values.ndim > 1 and target.label == "labels":
-            least = np.array(target.thresholds or 0.5)
-            yield ((values >= least) == (expected[name] >= least)).all(-1)
-        else:
-            yield np.full(len(values), True)
