@@ -14,7 +14,10 @@ from pathlib import Path
 from library.util import UserError, run_main
 from project.settings import modality
 
-RUN, TARGET = Path("runs/demo"), 0.95
+RUN, TARGET = Path("runs/demo"), 0.99
+RECIPE = (
+    "--train_epochs 20 --epochs_between_evals 4 --learning_rate_schedule cosine --warmup_epochs 2"
+)
 SAMPLES, DATA = f"{RUN}/samples", f"{RUN}/data"
 
 
@@ -26,7 +29,7 @@ def main() -> None:
             words = f"--dataset_dir {SAMPLES}/{name} --tfrecord_dir {DATA}"
             call(f"convert {name}", f"convert_dataset.py {words}")
     data = "".join(f" --{name}_data {DATA}/{name}" for name in ("train", "validation", "test"))
-    call("train", f"run.py train --run demo{data} --train_epochs 15 --epochs_between_evals 3")
+    call("train", f"run.py train --run demo{data} {RECIPE}")
     call("evaluate", f"run.py evaluate --run demo{data} --split test")
     folders = sorted(Path(SAMPLES, "test").iterdir())
     inputs = shlex.join(min(folder.iterdir()).as_posix() for folder in folders[::2])
@@ -36,9 +39,7 @@ def main() -> None:
     print(f"\ntest accuracy    {accuracy:.1%}")
     with open(RUN / "predictions.csv", newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
-            print(
-                f"prediction       {row['file']}: {row['class']}, {float(row['probability']):.1%}"
-            )
+            print(f"prediction       {row['file']}: {row['class']} {float(row['probability']):.1%}")
     report, export = RUN / "evaluation/test/report.html", max(RUN.glob("export/[0-9]*"))
     for name, path in (("report", report), ("best checkpoint", RUN / "best"), ("export", export)):
         print(f"{name:<16} {path.as_posix()}")

@@ -40,7 +40,8 @@ def model_fn(
 
     def optimizer(step: tf.Tensor) -> tuple[Optimizer, tf.Tensor]:
         assert run.plan is not None, "a training has one"
-        rate = learning_rate(run.plan.epochs(step), run.plan.epochs_per_step, params)
+        epochs, last = run.plan.epochs(step), run.settings.train_epochs
+        rate = learning_rate(epochs, params, per_step=run.plan.epochs_per_step, last=last)
         return optimizer_of(params, rate), rate
 
     return model_spec(features, labels, mode, run, network=network, optimizer=optimizer)
@@ -63,18 +64,22 @@ def optimizer_of(params: Hyperparameters, rate: tf.Tensor) -> Optimizer:
     raise ValueError(f"optimizer: {params.optimizer} is not one of adam, adamw, sgd")
 
 
-def learning_rate(epochs: tf.Tensor, epochs_per_step: float, params: Hyperparameters) -> tf.Tensor:
+def learning_rate(
+    epochs: tf.Tensor, params: Hyperparameters, *, per_step: float, last: float
+) -> tf.Tensor:
     """The learning rate, a function of the epochs so far alone: a resumed run continues with it.
 
     Args:
         epochs: since the beginning of the run, float32 scalar.
-        epochs_per_step: so that the first step of a warm-up has a rate above 0.
-        params: `learning_rate` and the schedule.
+        params: `learning_rate` and its schedule.
+        per_step: epochs of a step, so that the first step of a warm-up has a rate above 0.
+        last: the epoch at which the run ends.
 
     Returns:
         float32 scalar.
     """
-    decays = tf.maximum(epochs - params.warmup_epochs, 0.0) / params.decay_epochs
+    decay_epochs = params.decay_epochs or max(last - params.warmup_epochs, per_step)
+    decays = tf.maximum(epochs - params.warmup_epochs, 0.0) / decay_epochs
     factor = tf.constant(1.0)
     match params.learning_rate_schedule:
         case "cosine":  # without restarts: https://arxiv.org/abs/1608.03983
@@ -84,5 +89,5 @@ def learning_rate(epochs: tf.Tensor, epochs_per_step: float, params: Hyperparame
         case "exponential":
             factor = params.decay_rate**decays
     if params.warmup_epochs:
-        factor *= tf.minimum((epochs + epochs_per_step) / params.warmup_epochs, 1)
+        factor *= tf.minimum((epochs + per_step) / params.warmup_epochs, 1)
     return params.learning_rate * factor

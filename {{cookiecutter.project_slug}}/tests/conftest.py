@@ -108,7 +108,7 @@ def small_options() -> dict[str, Any]:
 
 
 def make_run(data: Path, folder: Path, **options: Any) -> "Run":
-    """The run of a small model on the datasets in `data`, with these options, as run.py makes it."""
+    """The run of a small model on the datasets in `data`, with these options."""
     from library.train import Run
     from project import input_fn, networks
     from project.model_fn import HEADS, model_fn

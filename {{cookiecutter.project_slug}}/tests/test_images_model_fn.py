@@ -145,7 +145,8 @@ def rates(steps: int, examples_seen: int = 0, **changes) -> list[float]:
     plan = Plan(None, 0, examples_seen, 28, 7, steps=100, steps_between_evals=100)
     params = Hyperparameters(learning_rate=2.0, **changes)
     epochs = [plan.epochs(tf.constant(step, tf.int64)) for step in range(steps)]
-    return [float(learning_rate(each, plan.epochs_per_step, params)) for each in epochs]
+    per_step = plan.epochs_per_step
+    return [float(learning_rate(each, params, per_step=per_step, last=3)) for each in epochs]
 
 
 def test_schedules_are_functions_of_the_step():
@@ -159,6 +160,8 @@ def test_schedules_are_functions_of_the_step():
     cosine = {"learning_rate_schedule": "cosine", "decay_epochs": 2, "warmup_epochs": 1}
     decays = np.clip((np.arange(16) - 4) / 8, 0, 1)
     expected = (1 + np.cos(np.pi * decays)) * np.minimum((np.arange(16) + 1) / 4, 1)
+    np.testing.assert_allclose(rates(16, **cosine), expected, atol=1e-6)
+    del cosine["decay_epochs"]  # the three epochs of the run, less that of the warm-up
     np.testing.assert_allclose(rates(16, **cosine), expected, atol=1e-6)
 
 

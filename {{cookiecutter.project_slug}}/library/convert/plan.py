@@ -89,19 +89,16 @@ class Plan:
         files = random.Random(options.random_seed).sample(files, len(files))
         if not options.fraction:
             return {options.name: files}
-        starts = range(0, len(files), FILES_PER_SCAN)
-        jobs = [
-            self.job(scan_files, f"scan-{start:09}", files[start : start + FILES_PER_SCAN])
-            for start in starts
-        ]
+        parts = [files[at : at + FILES_PER_SCAN] for at in range(0, len(files), FILES_PER_SCAN)]
+        jobs = [self.job(scan_files, f"scan-{n:06}", part) for n, part in enumerate(parts)]
         self.run(jobs, "files compared", "scans")
         scanned = {name: found for job in jobs for name, found in job.read_report().items()}
         train, validation = split_by_content(files, options.fraction, scanned)
         if train and validation:
             return {options.name: train, VALIDATION: validation}
+        empty, count = options.name if validation else VALIDATION, len(files)
         message = (
-            f"{options.fraction:g} of {counted(len(files), self.modality.UNIT)} leaves none for "
-            f"{options.name if validation else VALIDATION}"
+            f"{options.fraction:g} of {counted(count, self.modality.UNIT)} leaves none for {empty}"
         )
         if options.validation_fraction is not None:
             raise UserError(f"validation_fraction: {message}")
