@@ -14,11 +14,7 @@ from pathlib import Path
 from library.util import UserError, run_main
 from project.settings import modality
 
-RUN, TARGET = Path("runs/demo"), 0.99
-RECIPE = (
-    "--train_epochs 20 --epochs_between_evals 4 --learning_rate_schedule cosine --warmup_epochs 2"
-)
-SAMPLES, DATA = f"{RUN}/samples", f"{RUN}/data"
+RUN, SAMPLES, DATA, TARGET = Path("runs/demo"), "runs/demo/samples", "runs/demo/data", 0.99
 
 
 def main() -> None:
@@ -29,7 +25,8 @@ def main() -> None:
             words = f"--dataset_dir {SAMPLES}/{name} --tfrecord_dir {DATA}"
             call(f"convert {name}", f"convert_dataset.py {words}")
     data = "".join(f" --{name}_data {DATA}/{name}" for name in ("train", "validation", "test"))
-    call("train", f"run.py train --run demo{data} {RECIPE}")
+    recipe = "--train_epochs 20 --epochs_between_evals 4 --learning_rate_schedule cosine"
+    call("train", f"run.py train --run demo{data} {recipe} --warmup_epochs 2")
     call("evaluate", f"run.py evaluate --run demo{data} --split test")
     folders = sorted(Path(SAMPLES, "test").iterdir())
     inputs = shlex.join(min(folder.iterdir()).as_posix() for folder in folders[::2])
