@@ -39,11 +39,7 @@ class Cluster:
 
     @classmethod
     def from_environment(cls) -> "Cluster":
-        """The cluster of TF_CONFIG; the Estimator then reads the same one there.
-
-        Raises:
-            UserError: TF_CONFIG makes no sense.
-        """
+        """The cluster of TF_CONFIG; the Estimator then reads the same one there."""
         try:
             config = json.loads(os.environ.get("TF_CONFIG") or "{}")
         except ValueError as error:
@@ -162,11 +158,7 @@ def reachable(address: str) -> bool:
 
 
 def wait_until_there(tasks: Mapping[str, str], secs: float = COMING_SECS) -> None:
-    """Wait for tasks, addresses by name, to listen.
-
-    Raises:
-        RunError: one of them has not started in time.
-    """
+    """Wait for tasks, addresses by name, to listen; a RunError names one that does not in time."""
     deadline = time.monotonic() + secs
     for name, address in tasks.items():
         while not reachable(address):
@@ -180,11 +172,7 @@ def wait_until_gone(
     patience_secs: float = PATIENCE_SECS,
     enough: Callable[[], bool] = lambda: False,
 ) -> str | None:
-    """Wait until one of these tasks, which was there, is unreachable for so long.
-
-    Returns:
-        Its name; None when it was enough.
-    """
+    """Wait until a task that was there is unreachable for so long: its name; None if `enough`."""
     last_seen: dict[str, float] = {}
     while not enough():
         for name, address in tasks.items():

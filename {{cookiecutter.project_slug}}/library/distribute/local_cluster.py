@@ -97,18 +97,14 @@ def run_local_cluster(
 ) -> None:
     """Run a program as each task of a cluster: chief, workers, parameter servers, evaluator.
 
-    What the chief prints is printed as it comes. A worker that is killed is started again.
+    What the chief prints is printed as it comes, and each task has a file in `logs`. A worker that
+    is killed is started again. Whatever ends a task otherwise is raised here, when all have ended.
 
     Args:
         command: the program, which reads TF_CONFIG.
         workers: how many beside the chief.
         servers: how many parameter servers; 0: all-reduce.
         logs: the folder for a file of each task, such as worker-1.log.
-
-    Raises:
-        UserError: a mistake of the user that a task reports; or this is Windows.
-        RunError: a task failed; it names the task and its log.
-        KeyboardInterrupt: after the chief has saved, and all have ended.
     """
     if sys.platform == "win32":
         raise UserError("cluster: Windows lacks the signals that end a task in order")

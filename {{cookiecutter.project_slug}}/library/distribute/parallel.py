@@ -20,16 +20,10 @@ class Parallel:
 
     @classmethod
     def of(cls, cluster: Cluster, devices: int | str, *, sync_replicas: bool) -> "Parallel":
-        """The part of this process.
+        """The part of this process in a cluster, on so many GPUs, or `all` of them.
 
-        Args:
-            cluster: that it is in.
-            devices: how many GPUs, or `all`. Without a GPU, the CPU is cut into so many devices,
-                which shows how a program behaves, and is no faster.
-            sync_replicas: with parameter servers, whether workers share each batch.
-
-        Raises:
-            UserError: the cluster, or this machine, does not have what is asked for.
+        Without a GPU, the CPU is cut into so many devices, which shows how a program behaves, and
+        is no faster. With `sync_replicas`, workers of parameter servers share each batch.
         """
         if sync_replicas and not cluster.has_servers:
             raise UserError("sync_replicas: TF_CONFIG has no parameter servers (ps)")

@@ -9,12 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from library.distribute.cluster import (
-    COMING_SECS,
-    Cluster,
-    wait_until_gone,
-    wait_until_there,
-)
+from library.distribute.cluster import COMING_SECS, Cluster, wait_until_gone, wait_until_there
 from library.util import RunError
 
 CHIEF_PATIENCE_SECS = 60.0
@@ -54,12 +49,7 @@ class WatchHook(tf.compat.v1.train.SessionRunHook):
     """
 
     def __init__(self, tasks: Mapping[str, str], advice: str, *, finished: Callable[[], bool]):
-        """
-        Args:
-            tasks: addresses by name.
-            advice: what to do, in the line that names the task.
-            finished: whether the run has come to its end, so that nothing is missing.
-        """
+        """`tasks` are addresses by name; when the run is `finished`, nothing is missing."""
         self.tasks, self.advice, self.finished = tasks, advice, finished
         self.ended = threading.Event()
 

@@ -5,7 +5,6 @@ https://www.tensorflow.org/hub/common_signatures/images describes; fine-tuning n
 takes `training`, as https://www.tensorflow.org/hub/reusable_saved_models does.
 """
 
-import dataclasses
 import functools
 import hashlib
 import importlib
@@ -14,7 +13,7 @@ import sys
 import tempfile
 import types
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -28,8 +27,7 @@ RANGES = {"0..1": (0.0, 1.0), "-1..1": (-1.0, 1.0), "0..255": (0.0, 255.0)}
 UNREADABLE = (OSError, RuntimeError, ValueError, tf.errors.OpError)
 
 
-@dataclasses.dataclass(frozen=True)
-class HubInput:
+class HubInput(NamedTuple):
     """The images that a module takes."""
 
     size: tuple[int | None, int | None]  # height and width in pixels; None: any
@@ -39,11 +37,7 @@ class HubInput:
 
 @functools.cache
 def hub_input(handle: str) -> HubInput:
-    """Fetch a module, from a URL of TensorFlow Hub or a folder, and read what it takes.
-
-    Raises:
-        UserError: it cannot be fetched or read, or does not map images to features.
-    """
+    """Fetch a module, from a URL of TensorFlow Hub or a folder, and read what it takes."""
     with tf.Graph().as_default():
         function = _callable(_load(handle), handle)
         spec = _first_input(function)

@@ -72,15 +72,9 @@ class ModelCard:
         return Path(folder) / MODEL_FILE
 
     def applied_to(self, hyperparameters: Any, given: Collection[str], folder: str | Path) -> Any:
-        """The hyperparameters with the architecture of this card.
+        """The hyperparameters, a dataclass of options, with the architecture of this card.
 
-        Args:
-            hyperparameters: a dataclass of options.
-            given: names of those that the command line gives.
-            folder: of the card, for the error.
-
-        Raises:
-            UserError: the command line gives another value.
+        One that is `given` on the command line must not differ from that of the card in `folder`.
         """
         kind: type = type(hyperparameters)
         options, changes, lines = options_of(kind), {}, []
@@ -99,15 +93,9 @@ class ModelCard:
         return dataclasses.replace(hyperparameters, **changes)
 
     def must_equal(self, other: "ModelCard", folder: str | Path) -> None:
-        """Refuse to continue with a model that was made differently.
+        """Refuse to continue with a model that was made differently: the `other` one of `folder`.
 
         The numbers of a target (mean, std, thresholds) may differ: they follow from the data.
-
-        Args:
-            other: the card that was found in `folder`.
-
-        Raises:
-            UserError: with a line for each difference.
         """
         mine, found = self.hyperparameters, other.hyperparameters
         lines = [
