@@ -17,9 +17,8 @@ from PIL import Image
 PROJECT = next(Path(__file__).parent.parent.glob("*/run.py")).parent
 sys.path.insert(0, str(PROJECT))
 
-from library.data.tfrecord import Card, write_index, write_shard  # noqa: E402
-from library.images.example import to_example  # noqa: E402  the project has no name to install it by
-from library.images.files import Jpeg  # noqa: E402
+from library.data import Card, Target, write_index  # noqa: E402
+from library.images import Jpeg, write_shard  # noqa: E402  the project is not installed
 
 WIDTH, HEIGHT, QUALITY = 500, 375, 90
 
@@ -42,21 +41,21 @@ def make_data_set(
     path: Path, jpegs: Sequence[bytes], copies: int = 1, per_shard: int = 1000
 ) -> Card:
     """Write a data set of two classes: these pictures, each so many times."""
-    records = []
+    examples = []
     for number, jpeg in enumerate(jpegs):
         width, height = Image.open(io.BytesIO(jpeg)).size
-        picture, label = Jpeg(jpeg, height, width), number % 2
-        records.append(to_example(picture, label, "ab"[label], f"{number}.jpg"))
-    pictures, total = len(jpegs), len(jpegs) * copies
+        examples.append((f"{number}.jpg", number % 2, Jpeg(jpeg, height, width)))
+    images, total, target = len(jpegs), len(jpegs) * copies, Target("class", ("a", "b"))
     begins = range(0, total, per_shard)
     written = [
         write_shard(
             path.with_name(f"{path.name}-{number:05}-of-{len(begins):05}.tfrecord"),
-            (records[i % pictures] for i in range(begin, min(begin + per_shard, total))),
+            (examples[i % images] for i in range(begin, min(begin + per_shard, total))),
+            target,
         )
         for number, begin in enumerate(begins)
     ]
-    write_index(path.with_name(f"{path.name}.index"), [rows for _, rows in written])
+    write_index(path, [rows for _, rows in written])
     classes = {"a": (total + 1) // 2, "b": total // 2}
     card = Card(list(classes), classes, [shard for shard, _ in written], {})
     card.save(path.with_name(f"{path.name}.json"))

@@ -11,8 +11,8 @@ from pathlib import Path
 from common import in_turns, make_data_set, photo
 
 import tensorflow as tf  # isort: skip  after library, which chooses its Keras
-from library.data import Reader, read_by_id, shuffle_and_repeat
-from library.images import ops as images
+from library import images
+from library.data import Reader, Target, read_by_id, shuffle_and_repeat
 
 PICTURES, SIZE, BATCH, ROUNDS = 1600, 224, 64, 7
 
@@ -21,7 +21,7 @@ def pipeline(records: tf.data.Dataset) -> tf.data.Dataset:
     def crop(number: tf.Tensor, record: tf.Tensor) -> tf.Tensor:
         seed = tf.stack([tf.constant(0, tf.int64), number])
         window_of = functools.partial(images.random_window, min_area=0.08, seed=seed)
-        encoded = images.parse_example(record)[0]
+        encoded = images.parse_example(record, Target("class", ("a", "b")))["encoded"]
         image = images.decode_window(encoded, window_of, image_size=SIZE)
         image = images.resize(image, image_size=SIZE, antialias=True)
         return tf.image.stateless_random_flip_left_right(image, seed)
