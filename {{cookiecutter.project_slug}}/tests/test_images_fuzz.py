@@ -60,7 +60,8 @@ def fuzz(folder: Path, count: int) -> None:
         data = mutated(kinds[number % len(kinds)], random)
         (folder / "in" / "x" / f"{number:05}.jpg").write_bytes(data)
     begin = time.monotonic()
-    process = convert(folder / "in", folder / "out", "fuzz", "--max_rejected", 1)
+    words = "--max_rejected", 1
+    process = convert(folder / "in", folder / "out", "fuzz", *words, processes=True)
     print(process.stdout, f"{time.monotonic() - begin:.0f} s")
     assert "Traceback" not in process.stderr
     records = read_in_order(folder / "out" / "fuzz").map(lambda number, record: record)
