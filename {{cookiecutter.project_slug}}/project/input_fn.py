@@ -72,9 +72,9 @@ def train_input(run: Run) -> tf.data.Dataset:
         .apply(one_call(decode, augment, num_parallel_calls=settings.num_parallel_calls))
         # Without the last partial batch of the run, which would learn at another rate.
         .batch(run.batch_size, drop_remainder=True)
-        .apply(stage("batch"))
         # The next batches are made while the network works on this one.
         .prefetch(settings.prefetch_size)
+        .apply(stage("batch"))
         # Last, or the copy to the device is not ahead of the step.
         .apply(prefetch_to_device(settings.prefetch_to_device))
     )

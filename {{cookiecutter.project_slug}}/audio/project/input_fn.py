@@ -53,9 +53,9 @@ def train_input(run: Run) -> tf.data.Dataset:
         .batch(run.batch_size, drop_remainder=True)
         # A call of Python for the labels of a batch, and not for each.
         .map(with_labels)
-        .apply(stage("batch"))
         # Made ahead, while the network works.
         .prefetch(settings.prefetch_size)
+        .apply(stage("batch"))
         # At the end, so that the copy overlaps with the step.
         .apply(prefetch_to_device(settings.prefetch_to_device))
     )

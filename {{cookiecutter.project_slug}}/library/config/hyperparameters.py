@@ -35,7 +35,9 @@ class OptimizerHyperparameters:
         choices=("constant", "cosine", "step", "exponential"),
     )
     warmup_epochs: float = option(0, "epochs in which learning_rate rises from 0", minimum=0)
-    decay_epochs: float = option(10, "epochs until cosine is 0, or per decay", above=0)
+    decay_epochs: float | None = option(
+        None, "epochs until cosine is 0, or per decay; null: all after the warm-up", above=0
+    )
     decay_rate: float = option(0.5, "factor of a step or exponential decay", above=0, maximum=1)
     momentum: float = option(0.9, "momentum of sgd", minimum=0, maximum=0.999999)
     weight_decay: float = option(1e-4, "decay of weights by adamw, times learning_rate", minimum=0)
