@@ -1,10 +1,14 @@
 """A conversion on Apache Beam writes the same bytes."""
 
 import sys
+from pathlib import Path
 
 import pytest
 from conftest import convert
-from test_convert_dataset import files
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
 @pytest.mark.slow

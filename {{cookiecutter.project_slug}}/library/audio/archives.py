@@ -129,6 +129,7 @@ class Archive:
 
     dtype = np.dtype(object)
     shape: Sequence[int] = ()
+    shards: Sequence[str]
     index: np.ndarray[Any, Any]
 
     def __init__(self, path: str | Path, *, sample_rate: int | None = None):

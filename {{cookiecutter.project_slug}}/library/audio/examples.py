@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -91,7 +92,7 @@ def train_keys(settings: "Settings", start: int, count: int) -> list[str]:
     return [archive.name(number) for _, number, _ in windows.as_numpy_iterator()]
 
 
-def encoded_examples(path: str, count: int) -> list[bytes]:
+def encoded_examples(path: str | Path, count: int) -> list[bytes]:
     """At most `count` clips as WAV files, spread over the dataset `path`."""
     archive = Archive(path)
     numbers = range(0, archive.num_examples, max(1, archive.num_examples // count))[:count]

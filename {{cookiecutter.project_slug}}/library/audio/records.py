@@ -138,7 +138,7 @@ def verify_shard(
     return {"faults": faults, "sha256": digest, **found}
 
 
-def open_data(path: str) -> Archive:
+def open_data(path: str | Path) -> Archive:
     """The clips of the dataset `path`."""
     return Archive(path)
 
