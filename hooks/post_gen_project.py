@@ -40,4 +40,4 @@ or by hand:
     .venv/bin/pip install -e .            (on Windows: .venv\\Scripts\\pip)
     .venv/bin/python demo.py
 
-README.md goes on from there, with data of your own.""")
+README.md continues from there, with data of your own.""")

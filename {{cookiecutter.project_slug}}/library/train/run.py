@@ -160,9 +160,21 @@ class Run:
         params = self.networks.resolve_hyperparameters(self.hyperparameters, self.settings)
         params = dataclasses.replace(params, head=self._head_name(card))
         model = ModelCard.of(params.head, card.target, params)
-        run = self.replace(hyperparameters=params, model_card=model)
+        device = self._device_to_prefetch_to()
+        run = self.replace(hyperparameters=params, model_card=model, prefetch_to_device=device)
         run.expect_target(validation, "validation_data", "training data")
         return run
+
+    def _device_to_prefetch_to(self) -> str | None:
+        """`prefetch_to_device`, where there is that device: a set for a GPU works without one."""
+        device = self.settings.prefetch_to_device
+        if device and "gpu" in device.lower() and not tf.config.list_physical_devices("GPU"):
+            print(f"prefetch_to_device: ignored: there is no {device} here")
+            return None
+        if device and self.parallel and len(self.parallel.devices) > 1:
+            print("prefetch_to_device: ignored: several devices have a prefetch of their own")
+            return None
+        return device
 
     def expect_target(self, card: Card, field: str, other: str) -> None:
         """Refuse a dataset whose labels are not those of the model.
