@@ -17,6 +17,7 @@ class Architecture:
     """Options of a test."""
 
     layers: int = option(18, "layers", defines_architecture=True)
+    optimizer: str = option("adam", "optimizer", defines_architecture=True)
     flip: bool = option(False, "flip", defines_architecture=True)
     module: Location | None = option(None, "module", defines_architecture=True)
     learning_rate: float = option(1e-3, "rate")

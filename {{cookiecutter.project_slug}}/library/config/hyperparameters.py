@@ -27,7 +27,12 @@ class HeadHyperparameters:
 class OptimizerHyperparameters:
     """Optimization"""
 
-    optimizer: str = option("adam", "sgd uses Nesterov", choices=("adam", "adamw", "sgd"))
+    optimizer: str = option(
+        "adam",
+        "sgd has Nesterov momentum",
+        choices=("adam", "adamw", "sgd"),
+        defines_architecture=True,  # of checkpoints, which hold what it remembers
+    )
     learning_rate: float = option(3e-3, "step size after the warm-up", above=0)
     learning_rate_schedule: str = option(
         "constant",

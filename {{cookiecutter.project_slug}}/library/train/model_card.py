@@ -56,6 +56,7 @@ class ModelCard:
             hyperparameters = dict(content.pop("hyperparameters"))
             if version == 1:  # which knew classes only
                 classes = tuple(content["class_names"])
+                hyperparameters |= {"optimizer": "adam"}
                 return cls("classification", Target("class", classes), hyperparameters)
             target = content.pop("target")
             for name in ("classes", "thresholds"):

@@ -28,7 +28,7 @@ from library.train.hooks import (
     GracefulStopHook,
     XlaHook,
 )
-from library.train.model_card import MODEL_FILE
+from library.train.model_card import MODEL_FILE, ModelCard
 from library.train.overfit import overfit
 from library.train.plan import Plan, check_batch, description
 from library.train.progress import ProgressHook
@@ -61,7 +61,10 @@ def start_training(run: "Run") -> None:
     if settings.overfit:
         overfit(run, epoch_examples)
         return
-    run = run.replace(plan=Plan.of(run, epoch_examples))
+    plan = Plan.of(run, epoch_examples)
+    if plan.checkpoint:  # its numbers, such as the mean of the labels, are those of the run
+        run = run.replace(model_card=ModelCard.load(settings.model_dir))
+    run = run.replace(plan=plan)
     _Training(run, strategy).start()
 
 
