@@ -52,9 +52,10 @@ def describe(settings: Any, hyperparameters: Any, *, step: int, examples: int) -
 
 def options_used(options: Any) -> dict[str, Any]:
     """The options that a training uses: all but the flags of other commands."""
+    cls: Any = type(options)
     return {
         name: plain(getattr(options, name))
-        for name, option in options_of(type(options)).items()
+        for name, option in options_of(cls).items()
         if not option.rule.get("command")
     }
 
