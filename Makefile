@@ -48,11 +48,11 @@ benchmark: $(VENV)/installed  ## what takes time, as ratios
 	$(BIN)/python benchmarks/predict.py
 	$(BIN)/python benchmarks/level.py
 
-peers: $(VENV)/installed  ## limits, other systems and ours on the same pictures
+peers: $(VENV)/installed  ## limits, other systems and ours on the same images
 	$(BIN)/python benchmarks/peers.py
 	$(BIN)/python benchmarks/conversion.py
 
-screenshots: $(VENV)/installed  ## the pictures of the README; DATASET=DIR: of DIR/train and DIR/test
+screenshots: $(VENV)/installed  ## the images of the README; DATASET=DIR: of DIR/train and DIR/test
 	$(BIN)/python -m pip install --quiet -e .[screenshots]
 	$(RENDER) project_slug=screenshots
 	$(BIN)/python screenshots/make.py build/screenshots $(if $(DATASET),--dataset_dir "$(DATASET)")

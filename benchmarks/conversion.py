@@ -1,11 +1,12 @@
-"""Conversion of photos, against a limit and other programs: python benchmarks/conversion.py
+"""Conversion of JPEGs, against a limit and other programs: python benchmarks/conversion.py
 
-    python benchmarks/conversion.py [--rounds 3]
+    python benchmarks/conversion.py [--rounds 3] [--share 1]
 
 JPEGs of 3000 x 2000 become JPEGs of at most 384 pixels, quality 95: by a bare loop of libjpeg-turbo
 and OpenCV, by ours from start to end (TFRecords, checksums, reports), and by others, each in two
 processes. JPEGs of 500 x 375 keep their bytes, against `tar cf`. Last come 100,000 small files: how
-much memory, and whether it slows down. The others live in build/peers; mogrify has to be installed.
+much memory, and whether it slows down. `--share 0.01` takes a hundredth of all files. The others
+live in build/peers; mogrify has to be installed.
 """
 
 import argparse
@@ -14,7 +15,6 @@ import io
 import multiprocessing
 import os
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -139,28 +139,10 @@ def timed(
     return seconds, sum(after[2:4]) - sum(before[2:4])
 
 
-def in_turns(rounds: int, count: int, runs: dict[str, Callable[[], tuple[float, float]]]) -> None:
-    """Print medians; the first one is what the others are compared with."""
-    times: dict[str, list[tuple[float, float]]] = {name: [] for name in runs}
-    for _ in range(rounds):
-        for name, run in runs.items():
-            times[name].append(run())
-    medians = {
-        name: [statistics.median(each) for each in zip(*pairs, strict=True)]
-        for name, pairs in times.items()
-    }
-    limit, limit_cpu = next(iter(medians.values()))
-    for name, (wall, cpu) in medians.items():
-        print(
-            f"{name:34} {count / wall:9,.1f} pictures/s ({limit / wall:.2f} x), "
-            f"{1e3 * cpu / count:6.2f} CPU ms a picture ({cpu / limit_cpu:.2f} x)",
-            flush=True,
-        )
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--share", type=float, default=1, help="of the files")
     parser.add_argument("--function", nargs=3, help="only this one, here, once")
     options = parser.parse_args()
     if options.function:
@@ -168,20 +150,23 @@ def main() -> None:
         run_function(name, Path(folder), Path(output))
         return
 
-    from common import photo, system_name
+    from common import in_turns, make_jpeg, show_rates, system_name, write_files
     from peers import peers_python
 
     print(system_name(), flush=True)
     python = peers_python()
+    large_count, medium_count, small_count = (
+        max(DIFFERENT, round(options.share * count)) for count in (LARGE, MEDIUM, SMALL)
+    )
     with tempfile.TemporaryDirectory() as place:
         large, medium, small, output = (
             Path(place) / name for name in ("large", "medium", "small", "output")
         )
-        for folder, count, size in ((large, LARGE, (3000, 2000)), (medium, MEDIUM, (500, 375))):
-            (folder / "x").mkdir(parents=True)
-            photos = [photo(seed, *size) for seed in range(DIFFERENT)]
-            for number in range(count):
-                (folder / "x" / f"{number:05}.jpg").write_bytes(photos[number % DIFFERENT])
+        for folder, count, size in (
+            (large, large_count, (3000, 2000)),
+            (medium, medium_count, (500, 375)),
+        ):
+            write_files(folder / "x", [make_jpeg(n, *size) for n in range(DIFFERENT)], count)
 
         runs = {
             name: functools.partial(
@@ -193,7 +178,7 @@ def main() -> None:
         if shutil.which("mogrify"):
             words, text = mogrify(large, output)
             runs["mogrify with a size hint"] = functools.partial(timed, words, output, text)
-        in_turns(options.rounds, LARGE, runs)
+        show_rates(in_turns(options.rounds, runs), large_count, "images")
 
         tar = ["tar", "cf", str(output / "x.tar"), str(medium)]
         keep = ours(medium, output, "--max_edge", "500")
@@ -203,19 +188,19 @@ def main() -> None:
                 f"tar cf, {where}": functools.partial(again, tar),
                 f"ours, bytes kept, {where}": functools.partial(again, keep),
             }
-            in_turns(options.rounds, MEDIUM, runs)
+            show_rates(in_turns(options.rounds, runs), medium_count, "images")
 
-        many_small_files(small, output, photo(0, 32, 24))
+        many_small_files(small, output, make_jpeg(0, 32, 24), small_count)
 
 
-def many_small_files(folder: Path, output: Path, picture: bytes) -> None:
+def many_small_files(folder: Path, output: Path, image: bytes, count: int) -> None:
     """Memory, and the speed of the first and the last tenth, of a conversion."""
     import psutil
 
-    for number in range(SMALL):
+    for number in range(count):
         file = folder / str(number % 100) / f"{number:06}.jpg"
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(picture + str(number).encode())
+        file.write_bytes(image + str(number).encode())
     shutil.rmtree(output)
     process = psutil.Popen(ours(folder, output), stdout=subprocess.DEVNULL)
     begin, largest, finished = time.perf_counter(), 0, []
@@ -233,9 +218,9 @@ def many_small_files(folder: Path, output: Path, picture: bytes) -> None:
     whole = finished[-1][0]
     shares = (0.02, 0.1, 0.9, 0.98)  # of the shards: before and after, processes start and end
     at = [next(t for done, t in finished if done >= share * whole) for share in shares]
-    rates = [0.08 * SMALL / (after - before) for before, after in (at[:2], at[2:])]
+    rates = [0.08 * count / (after - before) for before, after in (at[:2], at[2:])]
     print(
-        f"{SMALL:,} small files: {seconds:.0f} s, at most {largest / 2**20:,.0f} MB resident in "
+        f"{count:,} small files: {seconds:.0f} s, at most {largest / 2**20:,.0f} MB resident in "
         f"all; {rates[0]:,.0f} a second in the first tenth, {rates[1]:,.0f} in the last one"
     )
 

@@ -1,5 +1,7 @@
 """The time of `--help` against that of a bare interpreter: python benchmarks/help.py
 
+    python benchmarks/help.py [ROUNDS]
+
 The two are started in turns, so that what else runs on the machine slows both.
 """
 
@@ -10,7 +12,7 @@ import time
 from pathlib import Path
 
 PROJECT = next(Path(__file__).parent.parent.glob("*/run.py")).parent
-ROUNDS = 20
+ROUNDS = int(sys.argv[1]) if sys.argv[1:] else 20
 
 
 def seconds(*words: str) -> float:

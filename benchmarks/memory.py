@@ -1,5 +1,7 @@
 """An epoch over 4 GB in a global shuffle, in how much memory: python benchmarks/memory.py
 
+    python benchmarks/memory.py [GIGABYTES]
+
 Fails when the process that trains is ever larger than 2 GB.
 """
 
@@ -10,21 +12,23 @@ import tempfile
 import time
 from pathlib import Path
 
-from common import PROJECT, make_data_set, photo
+from common import PROJECT, make_dataset, make_jpeg
 
-BYTES, PICTURES, LIMIT_GB = 4 * 2**30, 1000, 2.0
+IMAGES, LIMIT_GB = 1000, 2.0
 
 
 def main() -> None:
+    gigabytes = float(sys.argv[1]) if sys.argv[1:] else 4
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder)
-        photos = [photo(seed) for seed in range(PICTURES)]
-        size = sum(shard.bytes for shard in make_data_set(data / "validation", photos).shards)
-        card = make_data_set(data / "train", photos, copies=-(-BYTES // size))
+        jpegs = [make_jpeg(seed) for seed in range(IMAGES)]
+        size = sum(shard.bytes for shard in make_dataset(data / "validation", jpegs).shards)
+        copies = -(-gigabytes * 2**30 // size)
+        card = make_dataset(data / "train", jpegs, copies=int(copies))
         total = sum(shard.bytes for shard in card.shards)
-        print(f"{card.num_examples:,} pictures, {total / 2**30:.2f} GB", flush=True)
+        print(f"{card.num_examples:,} images, {total / 2**30:.2f} GB", flush=True)
         words = ["--train_data", data / "train", "--validation_data", data / "validation"]
-        words += ["--model_dir", data / "current", "--best_model_dir", data / "best"]
+        words += ["--model_dir", data / "checkpoints", "--best_model_dir", data / "best"]
         words += ["--train_epochs", 1, "--image_size", 32, "--log_steps", 200]
         begin = time.perf_counter()
         subprocess.run([sys.executable, PROJECT / "run.py", *map(str, words)], check=True)

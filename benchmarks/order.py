@@ -1,6 +1,6 @@
 """How well examples are mixed, and what that takes: python benchmarks/order.py
 
-A data set of 100 classes, sorted by class as a conversion without a shuffle would leave it: the
+A dataset of 100 classes, sorted by class as a conversion without a shuffle would leave it: the
 number of different classes in a batch of 64, for our order, for the buffer that tutorials use, and
 for a perfect shuffle. Then 10 million ids.
 """

@@ -2,7 +2,7 @@
 
     python benchmarks/predict.py [FILES]
 
-The same JPEGs of 500 x 375 pixels, FILES (20,000) in a folder, and in a data set as many times, go
+The same JPEGs of 500 x 375 pixels, FILES (20,000) in a folder, and in a dataset as many times, go
 through the same network, in processes of `run.py` in turns; what the same takes for one file is
 taken off. Resident memory of the prediction is that at a quarter of its time, at half, and at the
 end.
@@ -13,13 +13,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
-from common import PROJECT, make_data_set, photo, system_name
+from common import PROJECT, make_dataset, make_jpeg, system_name, write_files
 
-PHOTOS, ROUNDS = 200, 3
+IMAGES, ROUNDS = 200, 3
 
 
 def run(*words: object) -> tuple[float, list[float]]:
@@ -36,24 +35,18 @@ def run(*words: object) -> tuple[float, list[float]]:
     return time.perf_counter() - begin, memory
 
 
-def write_files(folder: Path, photos: Sequence[bytes], files: int) -> None:
-    folder.mkdir()
-    for number in range(files):
-        (folder / f"{number:06}.jpg").write_bytes(photos[number % len(photos)])
-
-
 def main() -> None:
     files = int(sys.argv[1]) if sys.argv[1:] else 20_000
-    photos = [photo(seed) for seed in range(PHOTOS)]
+    jpegs = [make_jpeg(seed) for seed in range(IMAGES)]
     print(f"{files:,} files, {system_name()}", flush=True)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        make_data_set(folder / "train", photos)
-        make_data_set(folder / "many", photos, files // PHOTOS)
-        make_data_set(folder / "one", photos[:2])
-        write_files(folder / "files", photos, files)
-        write_files(folder / "file", photos, 1)
-        given = ["--model_dir", folder / "current", "--best_model_dir", folder / "best"]
+        make_dataset(folder / "train", jpegs)
+        make_dataset(folder / "many", jpegs, copies=files // IMAGES)
+        make_dataset(folder / "one", jpegs[:2])
+        write_files(folder / "files", jpegs, files)
+        write_files(folder / "file", jpegs, 1)
+        given = ["--model_dir", folder / "checkpoints", "--best_model_dir", folder / "best"]
         train = ["--train_data", folder / "train", "--validation_data", folder / "train"]
         run("train", *given, *train, "--train_epochs", 1)
         found: dict[str, list[float]] = {"predict": [], "evaluate": []}
@@ -67,7 +60,7 @@ def main() -> None:
             found["evaluate"].append(files / (seconds - least))
     medians = {name: statistics.median(rates) for name, rates in found.items()}
     for command, rate in medians.items():
-        print(f"{command}: {rate:,.0f} pictures/s")
+        print(f"{command}: {rate:,.0f} images/s")
     print(f"{medians['predict'] / medians['evaluate']:.2f} x")
     moments = [memory[len(memory) // 4], memory[len(memory) // 2], memory[-2]]
     print("resident MB:", ", ".join(f"{each:,.0f}" for each in moments))

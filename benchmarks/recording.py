@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from common import in_turns, system_name
+from common import in_turns, system_name, timed
 
 import tensorflow as tf  # isort: skip  after library, which chooses its Keras
 from library.data import record_dataset, replay_dataset
@@ -30,7 +30,7 @@ def windows() -> tf.data.Dataset:
         return {
             "signal": signal[index % WINDOWS],
             "class": tf.constant("dog"),
-            "filepath": tf.constant("recordings/dog/2019-07-21_0001.wav"),
+            "filepath": tf.constant("clips/dog/2019-07-21_0001.wav"),
             "index": index,
             "num_classes": tf.constant(10),
             "target": tf.constant(3),
@@ -91,19 +91,23 @@ def read_signals(folder: Path) -> tf.data.Dataset:
     )
 
 
-def drain(dataset: tf.data.Dataset) -> None:
+def read(dataset: tf.data.Dataset) -> None:
     dataset.reduce(np.int64(0), lambda count, element: count + 1)
 
 
-def compare(title: str, rounds: int, **runs: Callable[[], object]) -> None:
+def compare(title: str, rounds: int, runs: dict[str, Callable[[], object]]) -> None:
     """Run the first, which is ours, in turns with the others, and print what they take."""
-    times = in_turns(rounds, **runs)
+    times = in_turns(rounds, {name: timed(run) for name, run in runs.items()}, warm_up=1)
     wall, cpu = next(iter(times.values()))
     for name, (each_wall, each_cpu) in times.items():
         print(
             f"{title:8}{name:28}{MEGABYTES / each_wall:5,.0f} MB/s, {each_cpu:.2f} CPU s; "
             f"ours: {each_wall / wall:.2f} x the MB/s, {cpu / each_cpu:.2f} x the CPU time"
         )
+
+
+def compare_readers(ways: dict[str, tf.data.Dataset], rounds: int) -> None:
+    compare("read", rounds, {name: functools.partial(read, way) for name, way in ways.items()})
 
 
 def main() -> None:
@@ -128,7 +132,7 @@ def main() -> None:
         compare(
             "write",
             rounds,
-            **{
+            {
                 "ours": written(record, "ours"),
                 "Dataset.save": written(save, "saved"),
                 "Examples made in Python": written(write_examples, "examples"),
@@ -142,16 +146,12 @@ def main() -> None:
             "ours, shuffled": replay_dataset(folder / "ours", shuffle=True),
             "Dataset.load": tf.data.Dataset.load(str(folder / "saved")),
         }
-        compare(
-            "read", rounds, **{name: functools.partial(drain, way) for name, way in ways.items()}
-        )
+        compare_readers(ways, rounds)
         ways = {
             "ours, signals alone": replay_dataset(folder / "ours, signals"),
             "parse_tensor": read_signals(folder / "signals"),
         }
-        compare(
-            "read", rounds, **{name: functools.partial(drain, way) for name, way in ways.items()}
-        )
+        compare_readers(ways, rounds)
 
 
 if __name__ == "__main__":

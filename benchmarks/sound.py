@@ -1,20 +1,19 @@
-"""Windows of clips, and features made once or each time: python benchmarks/sound.py
+"""Windows of audio clips, and features made once or each time: python benchmarks/sound.py
 
-Random windows of one second come from archives by the number of the clip, and from the same
+Random windows of one second come from archives by the number of the audio clip, and from the same
 archives opened and closed again for each window. Log-mel features of such windows are made in the
 pipeline, or replayed from what was recorded.
 """
 
 import functools
 import json
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 import h5py
 import numpy as np
-from common import in_turns, system_name
+from common import drain, in_turns, output_of, show_rates, system_name, timed
 
 import tensorflow as tf  # isort: skip  after library, which chooses its Keras
 from library.audio import Archive, log_mel, random_windows, to_float, write_index, write_shard
@@ -59,11 +58,6 @@ def kept_open(archive: Archive, samples: tf.data.Dataset) -> tf.data.Dataset:
     return windows.map(lambda number, example, window: window)
 
 
-def drain(dataset: tf.data.Dataset) -> None:
-    for _ in dataset:
-        pass
-
-
 def features_of(window: tf.Tensor) -> tf.Tensor:
     frames = {"sample_rate": RATE, "frame_secs": 0.025, "hop_secs": 0.01}
     bands = {"mel_bands": 64, "min_hz": 60.0, "max_hz": 7600.0}
@@ -80,8 +74,8 @@ def time_windows(name: str, path: str) -> None:
     """Print wall and CPU seconds of a way, in a process of its own: HDF5 knows what is open."""
     archive = Archive(path)
     windows = WAYS[name](archive, shuffle_and_repeat(CLIPS, seed=0).enumerate())
-    run = functools.partial(drain, windows.take(WINDOWS).batch(64).prefetch(2))
-    print(json.dumps(in_turns(1, run=run)["run"]))
+    batches = windows.take(WINDOWS).batch(64).prefetch(2)
+    print(json.dumps(in_turns(1, {name: timed(drain, batches)}, warm_up=1)[name]))
 
 
 def main() -> None:
@@ -92,13 +86,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "noise"
         make_archives(path)
-        times: dict[str, list[tuple[float, float]]] = {name: [] for name in WAYS}
-        for _ in range(ROUNDS):
-            for name in WAYS:
-                words = [sys.executable, __file__, name, path]
-                printed = subprocess.check_output(words, stderr=subprocess.DEVNULL, text=True)
-                times[name].append(json.loads(printed))
-        show(WINDOWS, "windows", {name: np.median(each, axis=0) for name, each in times.items()})
+        processes = {
+            name: functools.partial(output_of, sys.executable, __file__, name, path)
+            for name in WAYS
+        }
+        show_rates(in_turns(ROUNDS, processes), WINDOWS, "windows")
 
         samples = shuffle_and_repeat(CLIPS, seed=0).enumerate()
         windows = kept_open(Archive(path), samples)
@@ -109,20 +101,8 @@ def main() -> None:
             "features replayed, in order": replay_dataset(Path(folder) / "features"),
             "features replayed, shuffled": replay_dataset(Path(folder) / "features", shuffle=True),
         }
-        runs = {
-            name: functools.partial(drain, way.batch(64).prefetch(2)) for name, way in ways.items()
-        }
-        show(ELEMENTS, "examples", in_turns(ROUNDS, **runs))
-
-
-def show(count: int, unit: str, times: dict[str, tuple[float, float]]) -> None:
-    """Rates, and how many times that of the first one; the same of CPU time."""
-    first_wall, first_cpu = next(iter(times.values()))
-    for name, (wall, cpu) in times.items():
-        print(
-            f"{name:28} {count / wall:9,.0f} {unit}/s ({first_wall / wall:.2f} x), "
-            f"{1e3 * cpu / count:.3f} CPU ms each ({first_cpu / cpu:.2f} x less)"
-        )
+        runs = {name: timed(drain, way.batch(64).prefetch(2)) for name, way in ways.items()}
+        show_rates(in_turns(ROUNDS, runs, warm_up=1), ELEMENTS, "examples")
 
 
 if __name__ == "__main__":

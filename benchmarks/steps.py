@@ -1,6 +1,6 @@
 """Training steps of the shipped network, against Keras 3: python benchmarks/steps.py
 
-    python benchmarks/steps.py [--rounds 5] [--image_size 28] [--batch_size 32]
+    python benchmarks/steps.py [--rounds 5] [--seconds 8] [--image_size 28] [--batch_size 32]
 
 The same network, loss, optimizer and batches from memory: our Estimator with the hooks of run.py,
 and Keras' `fit` with one step a call and with many, with XLA and without. Each runs in a process of
@@ -14,7 +14,6 @@ import io
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -24,9 +23,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from common import system_name
+from common import make_run, output_of, system_name
 
-WARM_UP_STEPS, SECONDS, MANY, CLASSES, EXAMPLES = 100, 8, 50, 10, 2048
+WARM_UP_STEPS, MANY, CLASSES, EXAMPLES = 100, 50, 10, 2048
 WINDOW, WINDOWS = 20, 20
 Options = SimpleNamespace
 
@@ -45,10 +44,10 @@ def batches(options: Options) -> Any:
 class Clock:
     """Steps in a second, from the end of the warm-up."""
 
-    def __init__(self) -> None:
+    def __init__(self, options: Options) -> None:
         from library.profile import Meter
 
-        self.meter, self.step = Meter(1, seconds=SECONDS), 0
+        self.meter, self.step = Meter(1, seconds=options.seconds), 0
 
     def at(self, step: int) -> bool:
         """Whether to go on."""
@@ -66,7 +65,7 @@ class Clock:
 
 
 def estimator(options: Options) -> float:
-    clock = Clock()
+    clock = Clock(options)
     _estimator(options, lambda step: clock.at(step))
     return clock.steps_per_sec
 
@@ -90,10 +89,9 @@ def _estimator(
 ) -> None:
     """Train as run.py does until it may not go on."""
     import tensorflow as tf
-    from library.train import CheckpointHook, GracefulStopHook, ModelCard, ProgressHook
+    from library.data import Target
+    from library.train import CheckpointHook, GracefulStopHook, ModelCard, Plan, ProgressHook
     from library.util import StatusLine
-    from project.sessions import estimator_of
-    from project.settings import Hyperparameters, Settings
 
     class EndHook(tf.compat.v1.train.SessionRunHook):
         steps = 0
@@ -118,32 +116,34 @@ def _estimator(
                 super().after_run(run_context, run_values)
 
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
-        settings = Settings(model_dir=Path(folder), train_batch_size=options.batch_size)
-        hyperparameters = Hyperparameters(image_size=options.image_size)
-        model = ModelCard.of([str(number) for number in range(CLASSES)], hyperparameters)
+        run = make_run(
+            model_dir=Path(folder),
+            train_batch_size=options.batch_size,
+            image_size=options.image_size,
+        )
+        target = Target("class", tuple(map(str, range(CLASSES))))
+        card = ModelCard.of("classification", target, run.hyperparameters)
+        run = run.replace(model_card=card, plan=Plan.without_end(run, EXAMPLES))
         save = CheckpointHook(folder, 10**6)
         progress = SometimesProgressHook(
             ["loss", "accuracy"],
             [save],
-            every=settings.log_steps,
-            steps=10**6,
+            every=run.settings.log_steps,
+            steps=run.plan.steps,
             batch_size=options.batch_size,
-            epoch_of=lambda step: step * options.batch_size / EXAMPLES,
+            epoch_of=run.plan.epoch_of,
             summary_dir=folder,
             line=StatusLine(live=False),
         )
-        schedule = {"train_batch_size": options.batch_size, "num_examples": EXAMPLES}
-        estimator_of(settings, hyperparameters, model, **schedule, examples_offset=0).train(
-            lambda: batches(options),
-            hooks=[progress, save, GracefulStopHook(folder), EndHook()],
-        )
+        hooks = [progress, save, GracefulStopHook(folder), EndHook()]
+        run.estimator().train(lambda: batches(options), hooks=hooks)
 
 
 def keras_fit(options: Options, *, steps_per_execution: int, jit: bool) -> float:
     import keras
     from project.settings import Hyperparameters
 
-    h, clock = Hyperparameters(), Clock()
+    h, clock = Hyperparameters(), Clock(options)
     l2 = {"kernel_regularizer": keras.regularizers.L2(h.l2_regularization / 2)}
     layers = [keras.Input([options.image_size, options.image_size, 3], name="image")]
     layers.append(keras.layers.Rescaling(1 / 127.5, -1))
@@ -202,6 +202,7 @@ SYSTEMS: dict[str, Callable[..., float]] = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=8, help="of each, in a round")
     parser.add_argument("--image_size", type=int, default=28)
     parser.add_argument("--batch_size", type=int, default=32)
     parser.add_argument("--system", choices=[*SYSTEMS, TIMING], help="only this one, here, once")
@@ -213,13 +214,10 @@ def main() -> None:
     found: dict[str, list[float]] = {name: [] for name in (*SYSTEMS, TIMING)}
     for _ in range(options.rounds):
         for name, values in found.items():
-            words = [sys.executable, __file__, *sys.argv[1:], "--system", name]
-            process = subprocess.run(words, capture_output=True, text=True)
-            if process.returncode:
-                sys.exit(f"{name}:\n{process.stderr}")
-            values.append(json.loads(process.stdout.splitlines()[-1]))
+            words = [*sys.argv[1:], "--system", name]
+            values.append(output_of(sys.executable, __file__, *words))
     size = options.image_size
-    print(f"{system_name()}; pictures of {size} x {size}, batches of {options.batch_size}")
+    print(f"{system_name()}; images of {size} x {size}, batches of {options.batch_size}")
     ours = statistics.median(found[OURS])
     for name in SYSTEMS:
         speed = statistics.median(found[name])

@@ -117,17 +117,14 @@ def _bare_loop(
 
 def ours(folder: Path, size: int, **hyperparameters: object) -> Batches:
     """The input of the project, from TFRecords by id in a global shuffle, checksums checked."""
-    from common import PROJECT  # noqa: F401  finds library and project
-    from project.input_fn import train_input
-    from project.settings import Hyperparameters, Settings
+    from common import train_batches
 
-    settings = Settings(train_data=str(folder / "photos"), train_batch_size=BATCH)
-    small = Hyperparameters(image_size=size, min_crop_area=0.08, **hyperparameters)
-    return train_input(settings, small, 0)
+    shape = {"train_batch_size": BATCH, "image_size": size, "min_crop_area": 0.08}
+    return train_batches(folder / "images", **shape, **hyperparameters)
 
 
 def tutorial(folder: Path, size: int, *, auto: bool) -> Batches:
-    """As in tutorials: the whole picture is decoded, cropped and resized."""
+    """As in tutorials: the whole image is decoded, cropped and resized."""
     import tensorflow as tf
 
     keys = {"image/encoded": tf.io.FixedLenFeature([], tf.string)}
@@ -145,7 +142,7 @@ def tutorial(folder: Path, size: int, *, auto: bool) -> Batches:
         return tf.image.random_flip_left_right(image), features["image/class/label"]
 
     calls = tf.data.AUTOTUNE if auto else None
-    records = tf.data.TFRecordDataset(sorted(map(str, folder.glob("photos-*.tfrecord"))))
+    records = tf.data.TFRecordDataset(sorted(map(str, folder.glob("images-*.tfrecord"))))
     batches = records.shuffle(1000).repeat().map(example, num_parallel_calls=calls).batch(BATCH)
     return batches.prefetch(tf.data.AUTOTUNE) if auto else batches
 

@@ -1,9 +1,9 @@
-"""The pictures of README.md, of a project that is trained for them: make screenshots
+"""The images of README.md, of a project that is trained for them: make screenshots
 
     python screenshots/make.py PROJECT_DIR [--dataset_dir DIR]
 
-trains in PROJECT_DIR on its sample data, or on the pictures in DIR/train and DIR/test, a folder for
-each class. What was written to the terminal is kept in PROJECT_DIR/out/screenshots.json: called
+trains in PROJECT_DIR on its sample data, or on the images in DIR/train and DIR/test, a folder for
+each class. What was written to the terminal is kept in PROJECT_DIR/runs/screenshots.json: called
 again, it draws anew, and trains only where that is not there. It needs a Chromium: the one that
 $CHROMIUM names, one of PATH, or that of `playwright install chromium`.
 """
@@ -31,13 +31,12 @@ HERE = Path(__file__).parent
 
 SAMPLES = "-m library.images.sample_data {dataset_dir}"
 CONVERSION = (
-    "convert_dataset.py --dataset_dir {dataset_dir}/train --tfrecord_filename train"
-    " --tfrecord_dir data --validation_fraction 0.1",
-    "convert_dataset.py --dataset_dir {dataset_dir}/test --tfrecord_filename test"
-    " --tfrecord_dir data",
+    "convert_dataset.py --dataset_dir {dataset_dir}/train",
+    "convert_dataset.py --dataset_dir {dataset_dir}/test",
 )
 TRAINING = "run.py --train_epochs 20 --epochs_between_evals 2"
-AFTERWARDS = ("run.py evaluate --split test", "run.py export --export_dir export --check")
+AFTERWARDS = ("run.py evaluate", "run.py export --check")
+RUN = "runs/default"
 MIDDLE = 0.5
 """Share of the time of the training after which its line is shown."""
 
@@ -49,7 +48,7 @@ STARTED_SECS, LOADED_MS, SETTLED_MS = 60, 60_000, 2_000
 """How long TensorBoard may take to answer and to draw a card; and for what moves to stand."""
 
 WIDTH = 1000
-"""Pixels of a picture, at most."""
+"""Pixels of an image, at most."""
 MOST_BYTES = 150_000
 REPORT_WIDTH, MARGIN = 1240, 30
 """Of the window in which the report is opened, and what is left below its last part."""
@@ -65,9 +64,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("project_dir", type=Path, help="a rendered project for pictures")
+    parser.add_argument("project_dir", type=Path, help="a rendered project for images")
     parser.add_argument("--dataset_dir", type=Path, help="folder of train/ and test/")
-    parser.add_argument("--output_dir", type=Path, default=HERE, help="where the pictures go")
+    parser.add_argument("--output_dir", type=Path, default=HERE, help="where the images go")
     options = parser.parse_args()
     project, output_dir = options.project_dir.resolve(), options.output_dir
     with sync_playwright() as playwright:
@@ -78,8 +77,8 @@ def main() -> int:
         seen = recorded(project, options.dataset_dir)
         browser = playwright.chromium.launch(executable_path=program)
         draw_terminal(browser, seen, output_dir)
-        draw_report(browser, project / "out/current/evaluation/report.html", output_dir)
-        with tensorboard(project / "out/current") as address:
+        draw_report(browser, project, output_dir)
+        with tensorboard(project / RUN / "checkpoints") as address:
             draw_tensorboard(browser, address, output_dir)
         browser.close()
     return 0
@@ -94,9 +93,9 @@ def chromium(playwright: Playwright) -> str | None:
 
 def recorded(project: Path, dataset_dir: Path | None) -> dict[str, terminal.Chunks]:
     """By command: what it wrote, now or when this was called before."""
-    file = project / "out/screenshots.json"
+    file = project / "runs/screenshots.json"
     if not file.exists():
-        samples = project / "out/samples"
+        samples = project / "runs/samples"
         commands = [*CONVERSION, TRAINING, *AFTERWARDS]
         if dataset_dir is None and not samples.exists():
             commands.insert(0, SAMPLES)
@@ -105,6 +104,7 @@ def recorded(project: Path, dataset_dir: Path | None) -> dict[str, terminal.Chun
             words = command.format(dataset_dir=(dataset_dir or samples).resolve())
             print(f"$ python {words}", flush=True)
             seen[command] = terminal.record(words, project)
+        file.parent.mkdir(exist_ok=True)
         file.write_text(json.dumps(seen))
     found: dict[str, terminal.Chunks] = json.loads(without_place(file.read_text(), project))
     return found
@@ -130,10 +130,11 @@ def draw_terminal(browser: Browser, seen: dict[str, terminal.Chunks], folder: Pa
         tab.close()
 
 
-def draw_report(browser: Browser, report: Path, folder: Path) -> None:
+def draw_report(browser: Browser, project: Path, folder: Path) -> None:
     """report.png, the numbers and curves, and mistakes.png, what follows but for the settings."""
     tab = browser.new_page(viewport={"width": REPORT_WIDTH, "height": REPORT_WIDTH})
-    tab.set_content(without_place(report.read_text(), report.parents[3]))
+    report = project / RUN / "evaluation/test/report.html"
+    tab.set_content(without_place(report.read_text(), project))
     below, gallery = (tab.locator(name).bounding_box() for name in (".beside", ".gallery"))
     assert below, "the report is one of classes"
     assert gallery
@@ -184,7 +185,7 @@ def draw_tensorboard(browser: Browser, address: str, folder: Path) -> None:
 
 
 def save(screenshot: bytes, path: Path) -> None:
-    """Write a picture of at most WIDTH and MOST_BYTES, in a palette."""
+    """Write an image of at most WIDTH and MOST_BYTES, in a palette."""
     image = Image.open(io.BytesIO(screenshot)).convert("RGB")
     if image.width > WIDTH:
         image = image.resize(
