@@ -28,6 +28,7 @@ test: lint  ## the fast tests in place, then those of the template
 
 test-slow: $(VENV)/installed  ## processes, clusters, kills, fuzzing
 	cd "$(TEMPLATE)" && $(PYTEST) -m slow
+	$(BIN)/python -m pytest -p no:cacheprovider -m slow
 
 test-all: test test-slow  ## all tests
 

@@ -1,11 +1,11 @@
-"""What a person does with the READMEs alone: python tests/first_hour.py [--pictures N] [modality]
+"""What a person does with the READMEs alone: python tests/first_hour.py [--per_class N] [modality]
 
-It types the command of the template's README that makes a project and then, in its folder, every
-command of the section on files of one's own in the README that is there: in their order, and
-nothing else. Only what makes an environment is left out: that of this Python is used. The files
-are those of the demo: N of each class to train on, a quarter as many to test, and some new ones.
-TensorBoard is asked for what it shows, and ended. A command that fails, or leaves something else
-than the README says, ends it. At last it prints how long each command took, as a table.
+It types the first command of the template's README, which makes a project, and then in its folder
+every command of the section on your own files in the project's README, in their order and nothing
+else. Only what makes an environment is left out: that of this Python is used. The files are those
+of the demo: N per class to train on, a quarter as many to test, and some new ones. TensorBoard is
+asked for what it shows, and ended. A command that fails, or leaves something else than the README
+says, ends it. At the end it prints how long each command took, as a table.
 """
 
 import argparse
@@ -15,6 +15,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -26,7 +27,7 @@ TEMPLATE = Path(__file__).parent.parent
 PLACE = "gh:org/tf-skeleton"
 """What the README calls the template; here it is this folder."""
 
-NO_COMMAND = ("pip ", "mine/", "#")
+NO_COMMAND = ("pip ", "dataset/", "new_files", "#")
 """Lines of code that are not typed: the environment is there, and so are the files."""
 
 NEW_PER_CLASS = 2
@@ -35,8 +36,8 @@ WAIT_SECS = 60.0
 
 MAKE_FILES = """if True:
     import json, sys
-    from library.images import sample_data
-    sample_data.make("mine", per_class=json.loads(sys.argv[1]))
+    from project.settings import modality
+    modality.sample_data.make("dataset", per_class=json.loads(sys.argv[1]))
 """
 
 
@@ -44,13 +45,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition(":")[0])
     parser.add_argument("modality", nargs="?", default="images", choices=("images", "audio"))
     help = "files of each class to train on, default 200"
-    parser.add_argument("--pictures", type=int, default=200, metavar="N", help=help)
+    parser.add_argument("--per_class", type=int, default=200, metavar="N", help=help)
     parser.add_argument("--folder", type=Path, help="an empty one for the project, which is kept")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = given.folder or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        times = first_hour(folder, given.modality, per_class=given.pictures)
+        times = first_hour(folder, given.modality, per_class=given.per_class)
     print("\n| command | seconds |\n| --- | ---: |")
     for command, seconds in times.items():
         print(f"| `{command}` | {seconds:.1f} |")
@@ -67,16 +68,17 @@ def first_hour(folder: Path, modality: str, *, per_class: int) -> dict[str, floa
     Returns:
         Seconds by command, as it stands in the README.
     """
-    times, project = {}, folder
+    times = {}
+    template = (TEMPLATE / "README.md").read_text(encoding="utf-8")
+    first, *others = commands(template, "tf-skeleton")
+    words = shlex.split(first.replace(PLACE, shlex.quote(str(TEMPLATE))))
     answers = ["--no-input", "--default-config"]
-    for command in commands((TEMPLATE / "README.md").read_text(encoding="utf-8"), "tf-skeleton"):
-        name, *words = shlex.split(command.replace(PLACE, shlex.quote(str(TEMPLATE))))
-        if name == "cd":  # and then `make demo`, which makes an environment
-            project = folder / words[0]
-        else:
-            times[command] = call([name, *answers, *words, f"modality={modality}"], folder)
+    times[first] = call([words[0], *answers, *words[1:], f"modality={modality}"], folder)
+    (project,) = folder.iterdir()
     make_files(project, {"train": per_class, "test": -(-per_class // 4), "new": NEW_PER_CLASS})
     readme = (project / "README.md").read_text(encoding="utf-8")
+    if others != commands(readme, "Your own")[: len(others)]:
+        sys.exit(f"the project's README does not begin with {', '.join(others)}")
     for command in commands(readme, "Your own"):
         words = shlex.split(command)
         if words[0] == "tensorboard":
@@ -118,14 +120,13 @@ def call(words: list[str], folder: Path) -> float:
 
 
 def make_files(project: Path, per_class: dict[str, int]) -> None:
-    """mine/train and mine/test with a folder for each class; mine/new with none."""
+    """dataset/train and dataset/test with a folder for each class; new_files with none."""
     words = [sys.executable, "-c", MAKE_FILES, json.dumps(per_class)]
     subprocess.run(words, cwd=project, env=environment(), check=True)
-    for number, file in enumerate(sorted((project / "mine/new").glob("*/*"))):
-        file.rename(project / "mine/new" / f"{number:03}{file.suffix}")
-    for emptied in (project / "mine/new").glob("*/"):
-        if emptied.is_dir():
-            emptied.rmdir()
+    (project / "new_files").mkdir()
+    for number, file in enumerate(sorted((project / "dataset/new").glob("*/*"))):
+        file.rename(project / "new_files" / f"{number:03}{file.suffix}")
+    shutil.rmtree(project / "dataset/new")
 
 
 def scalar_tags(words: list[str], project: Path) -> dict[str, list[str]]:
@@ -165,19 +166,19 @@ def check_tags(tags: dict[str, list[str]]) -> None:
 
 def check_files(project: Path) -> None:
     """What the commands have to leave: the report, the predictions and the export."""
-    classes = sorted(path.name for path in (project / "mine/train").iterdir())
-    report = (project / "out/current/evaluation/report.html").read_text(encoding="utf-8")
+    classes = sorted(path.name for path in (project / "dataset/train").iterdir())
+    report = (project / "runs/default/evaluation/test/report.html").read_text(encoding="utf-8")
     missing = [name for name in classes if f">{name}<" not in report]
     if missing:
         sys.exit(f"report.html does not name {', '.join(missing)}")
-    with open(project / "predictions.csv", newline="", encoding="utf-8") as file:
+    with open(project / "runs/default/predictions.csv", newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    names = sorted(path.name for path in (project / "mine/new").iterdir())
+    names = sorted(path.name for path in (project / "new_files").iterdir())
     if [Path(row["file"]).name for row in rows] != names:
         sys.exit("predictions.csv has not a row for each file")
     if not all(row["class"] in classes for row in rows):
         sys.exit("predictions.csv has a file without a class")
-    if len(list(project.glob("export/*/saved_model.pb"))) != 1:
+    if len(list(project.glob("runs/default/export/*/saved_model.pb"))) != 1:
         sys.exit("there is no export")
 
 

@@ -2,23 +2,19 @@
 
 import collections
 import re
-import subprocess
-import sys
 
 import pytest
-from conftest import TEMPLATE
+from conftest import MODALITIES, TEMPLATE, python
 
 README = TEMPLATE / "README.md"
 
 MOST_BYTES = 150_000
-"""Of a picture."""
+"""Of an image."""
 
 
-@pytest.fixture(params=["template", "images", "audio"])
-def readme(request, render):
-    if request.param == "template":
-        return README
-    return render(modality=request.param) / "README.md"
+@pytest.fixture(params=["template", *MODALITIES])
+def readme(request, projects):
+    return projects.get(request.param, TEMPLATE) / "README.md"
 
 
 def test_every_make_target_exists(readme):
@@ -40,7 +36,7 @@ def prose_of(page):
 
 
 def links_of(page):
-    """All that lead to a file or a heading: links and pictures, in Markdown and in HTML."""
+    """All that lead to a file or a heading: links and images, in Markdown and in HTML."""
     patterns = (r"\]\(([^)\s]+)\)", r"^\[[^\]]+\]: (\S+)", r"\b(?:src|href)=\"([^\"]+)\"")
     found = [link for each in patterns for link in re.findall(each, prose_of(page), re.M)]
     return [link for link in found if not re.match(r"https?:|mailto:", link)]
@@ -79,47 +75,40 @@ def test_an_anchor_is_named_as_on_github(tmp_path):
     assert links_of(page) == ["b.md#c", "e.png", "f.png"]
 
 
-def test_the_pictures_of_the_readme_are_small():
-    pictures = [README.parent / link for link in links_of(README) if link.endswith(".png")]
-    assert pictures
-    for picture in pictures:
-        assert picture.stat().st_size < MOST_BYTES, picture
+def test_the_images_of_the_readme_are_small():
+    images = [README.parent / link for link in links_of(README) if link.endswith(".png")]
+    assert images
+    for image in images:
+        assert image.stat().st_size < MOST_BYTES, image
 
 
-def test_every_flag_that_is_named_exists(readme, render):
-    project = render() if readme == README else readme.parent
-    programs = ("run.py", "convert_dataset.py", "library/images/records.py")
-    known = "".join((project / name).read_text() for name in programs)
-    known += (project / "project" / "settings.py").read_text()
-    for flag in set(re.findall(r"--(\w+)", readme.read_text())) - {"file", "logdir"}:
-        name = flag.removeprefix("no-")
-        assert re.search(rf"\b{name}\b", known), flag
+def test_every_flag_that_the_readme_of_the_template_names_exists(projects):
+    helps = [python(name, "--help", cwd=project) for project in projects.values()
+             for name in ("run.py", "convert_dataset.py")]  # fmt: skip
+    known = set(re.findall(r"--(\w+)", "".join(helps)))
+    flags = set(re.findall(r"(?<![\w-])--(\w+)", README.read_text())) - {"file", "logdir"}
+    assert {flag.removeprefix("no-") for flag in flags} <= known
 
 
-def test_the_sources_of_the_readme_give_examples(render):
-    """Its lines are run as they stand, on the demo's pictures."""
-    project = render()
-    text = (project / "README.md").read_text().split("## Where examples come from")[1]
+def code_of(project, heading):
+    """The program of a section of a project's README."""
+    text = (project / "README.md").read_text(encoding="utf-8").split(f"## {heading}")[1]
     (lines,) = re.findall(r"```python\n(.*?)```", text.split("\n## ")[0], re.DOTALL)
+    return lines
+
+
+def test_the_sources_of_the_readme_give_examples(walk):
+    """Its lines are run as they stand, on the data of the first hour."""
+    project = walk("images").project
     code = f"""
-import subprocess, sys
 import h5py
-from library.images import sample_data
-sample_data.make("mine", per_class=dict(train=4, test=1))
-words = "--dataset_dir mine/train --tfrecord_filename train --tfrecord_dir data".split()
-subprocess.run([sys.executable, "convert_dataset.py", *words], check=True)
-h5py.File("mine/train.h5", "w")["images"] = [[1, 2], [3, 4]]
-{lines}
-for source in (records, streamed, pictures, arrays, made):
-    for key, content in source.take(3):
+h5py.File("dataset/train.h5", "w")["images"] = [[1, 2], [3, 4]]
+{code_of(project, "Where examples come from")}
+for source in (records, streamed, images, arrays, made):
+    for key, content in source.take(1):
         print(key.dtype.name, content.dtype.name, content.shape)
 """
-    process = subprocess.run(
-        [sys.executable, "-c", code], cwd=project, capture_output=True, text=True
-    )
-    assert process.returncode == 0, process.stderr
-    found = process.stdout.splitlines()[-15::3]
-    assert found == [
+    assert python("-c", code, cwd=project).splitlines()[-5:] == [
         "int64 string ()",
         "int64 string ()",
         "string string ()",
@@ -128,25 +117,17 @@ for source in (records, streamed, pictures, arrays, made):
     ]
 
 
-def test_what_the_readme_does_with_signals_works(render):
-    """Its lines are run as they stand, on the demo's recordings."""
-    project = render(modality="audio")
-    text = (project / "README.md").read_text().split("## Signals, windows, features")[1]
-    (lines,) = re.findall(r"```python\n(.*?)```", text.split("\n## ")[0], re.DOTALL)
+def test_what_the_readme_does_with_signals_works(walk):
+    """Its lines are run as they stand, on the clips of the first hour."""
+    project = walk("audio").project
     code = f"""
-from library.images import sample_data
-sample_data.make("mine", per_class=dict(train=6, test=1))
-{lines}
+{code_of(project, "Signals, windows, features")}
 count = 0
 for spectrogram, target in replay_dataset("out/features"):
     count += 1
 for spectrograms, targets in batches.take(1):
     print(count, spectrograms.shape, targets.shape)
 """
-    process = subprocess.run(
-        [sys.executable, "-c", code], cwd=project, capture_output=True, text=True
-    )
-    assert process.returncode == 0, process.stderr
-    count, shapes = process.stdout.splitlines()[-1].split(" ", 1)
-    assert int(count) > 36 * 2  # recordings of half a second and more, a window each quarter
+    count, shapes = python("-c", code, cwd=project).splitlines()[-1].split(" ", 1)
+    assert int(count) > 24 * 2  # clips of half a second and more, a window each quarter
     assert shapes == "(32, 48, 64) (32,)"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import TEMPLATE
+from conftest import TEMPLATE, python
 from cookiecutter.exceptions import FailedHookException
 
 if sys.version_info >= (3, 11):
@@ -118,51 +118,54 @@ def test_a_name_makes_its_slug(render):
     assert render(project_name="Größe der Fische, 2. Versuch").name == "grosse-der-fische-2-versuch"
 
 
-def test_python_files_are_rendered_as_they_are(render):
+def test_python_files_are_rendered_as_they_are(projects):
     source = TEMPLATE / "{{cookiecutter.project_slug}}"
     kept = set()
-    for modality in CHOICES["modality"]:
-        project = render(modality=modality)
+    for modality, project in projects.items():
         for path in project.rglob("*.py"):
             name = path.relative_to(project)
             of_audio = modality == "audio" and (source / "audio" / name).exists()
             original = source / "audio" / name if of_audio else source / name
-            assert path.read_bytes() == original.read_bytes()
+            lines = original.read_text(encoding="utf-8").splitlines()
+            if modality == "audio" and name == Path("library/nn/__init__.py"):
+                lines = [line for line in lines if ".pretrained " not in line]
+            assert path.read_text(encoding="utf-8").splitlines() == lines, name
             kept.add(original)
     assert kept == set(source.rglob("*.py"))
 
 
-@pytest.mark.parametrize("modality", CHOICES["modality"])
-def test_every_module_that_is_imported_is_there(render, modality):
-    project = render(modality=modality)
-    names = {path.stem for path in project.glob("*/*.py")}
+def test_every_module_that_is_imported_is_there(project):
     for path in project.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ImportFrom):
-                of_package = node.module in ("library", "project")
-                found = [each.name for each in node.names] if of_package else [node.module]
-                ours = [name.split(".")[-1] for name in found if of_package or "library." in name]
-                assert set(ours) <= names, path
+            if not isinstance(node, ast.ImportFrom) or not node.module:
+                continue
+            place = project.joinpath(*node.module.split("."))
+            if node.module.split(".")[0] not in ("library", "project"):
+                continue
+            assert place.with_suffix(".py").exists() or place.is_dir(), (path, node.module)
+            if node.module in ("library", "project"):
+                for each in node.names:
+                    there = (place / f"{each.name}.py").exists() or (place / each.name).is_dir()
+                    assert there, (path, each.name)
 
 
-def test_options_that_both_modalities_have_are_the_same(render):
+def test_hyperparameters_that_both_modalities_have_are_the_same(projects):
     code = """
 import dataclasses, json
 from project import settings
-fields = [*dataclasses.fields(settings.Settings), *dataclasses.fields(settings.Hyperparameters)]
+fields = dataclasses.fields(settings.Hyperparameters)
 print(json.dumps({f.name: repr((f.type, f.default, f.metadata)) for f in fields}))
 """
-    options = []
-    for modality in CHOICES["modality"]:
-        project = render(modality=modality)
-        printed = subprocess.check_output([sys.executable, "-c", code], cwd=project, text=True)
-        options.append(json.loads(printed))
-    both = options[0].keys() & options[1].keys()
-    assert len(both) > 30
-    different = [name for name in both if options[0][name] != options[1][name]]
-    assert sorted(different) == ["network", "num_parallel_calls"]  # networks, and what is read
+    first, second = (json.loads(python("-c", code, cwd=each)) for each in projects.values())
+    both = first.keys() & second.keys()
+    assert len(both) > 15
+    assert [name for name in both if first[name] != second[name]] == ["network"]
 
 
-def test_nothing_in_library_imports_from_project(render):
-    for path in (render() / "library").rglob("*.py"):
-        assert not re.search(r"^\s*(from|import) project", path.read_text(), re.MULTILINE), path
+def test_nothing_of_the_other_modality_is_left(projects):
+    for modality, other in (("images", "audio"), ("audio", "images")):
+        names = {
+            path.relative_to(projects[modality]).parts for path in projects[modality].rglob("*")
+        }
+        found = [parts for parts in names if other in parts or f"_{other}_" in parts[-1]]
+        assert found == []

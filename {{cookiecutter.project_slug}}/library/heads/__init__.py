@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from library.util import lazy
 
 if TYPE_CHECKING:
-    from library.heads.base import ClassesHead, Head, running_count
+    from library.heads.base import ClassesHead, Head, Metrics, running_count
     from library.heads.kinds import (
         HEADS,
         ClassificationHead,
