@@ -169,7 +169,8 @@ def test_its_own_deprecation_is_not_shown_and_warnings_that_matter_are():
         "tf.get_logger().warning('this matters')"
     )
     shown = [line for line in printed.splitlines() if line.startswith("WARNING:tensorflow")]
-    shown = [line for line in shown if "global step" not in line]  # it is shown by a busy machine
+    told = ("global step", "is newer than")  # by a busy machine, by a TensorFlow of tomorrow
+    shown = [line for line in shown if not any(words in line for words in told)]
     assert len(shown) == 2
     assert "disable_resource_variables" in shown[0], "the user's own call of something deprecated"
     assert shown[1] == "WARNING:tensorflow:this matters"

@@ -13,7 +13,7 @@ import sys
 import types
 from collections.abc import Iterator
 
-OLDEST, NEWEST_TESTED = (2, 15), (2, 21)
+OLDEST, NEWEST_TESTED = (2, 15), (2, 22)
 """Versions of TensorFlow; a newer one is tried, with a warning."""
 
 _ADVICE = "install TensorFlow {}.{} to {}.{}, and tf-keras with it".format(*OLDEST, *NEWEST_TESTED)
