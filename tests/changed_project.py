@@ -64,7 +64,8 @@ def check_model(run: Any) -> None:
 
 def check_head(options: Any) -> None:
     """Its loss and its metric against NumPy."""
-    logits, labels = np.float32([[3, 1, 0], [0, 1, 2], [0, 5, 0]]), np.array([0, 1, 1])
+    logits = np.array([[3, 1, 0], [0, 1, 2], [0, 5, 0]], np.float32)
+    labels = np.array([0, 1, 1])
     p = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
     of_label = p[range(3), labels]
     with tf.Graph().as_default(), v1.Session() as session:

@@ -216,7 +216,7 @@ def test_the_page_on_serving_names_all_files_and_its_requests_are_json(walked):
     text = page(walked, "serving")
     (*_, export) = sorted((walked / "runs/default/export").iterdir())
     named = set(re.findall(r"assets\.extra/([\w.]+)", text))
-    assert {file.name for file in (export / "assets.extra").iterdir()} <= named
+    assert {file.name for file in (export / "assets.extra").iterdir()} == named
     assert all(json.loads(code) for kind, code in blocks(text) if kind == "json")
 
 
