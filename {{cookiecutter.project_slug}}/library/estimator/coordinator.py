@@ -53,7 +53,7 @@ def _refuse_both(one: str, other: str, given: Any) -> None:
 
 def should_run_distribute_coordinator(config: Any) -> bool:
     """Whether the strategy spans machines: TensorFlow's coordinator then runs the tasks."""
-    return getattr(config, "_distribute_coordinator_mode", None) is not None
+    return getattr(config, "_distribute_coordinator_mode", None) in (_CLIENT, _INDEPENDENT)
 
 
 def train_and_evaluate(estimator: Any, train_spec: Any, eval_spec: Any, executor: type) -> None:
