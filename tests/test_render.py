@@ -47,7 +47,8 @@ def toml(project: Path) -> dict:
 def test_every_choice_renders_whole(render, answers):
     answers = dict(zip(CHOICES, answers, strict=True))
     project = render(author_name="Ada Lovelace", **answers)
-    for name, text in texts(project).items():
+    pages = {name: text for name, text in texts(project).items() if not name.endswith(".html")}
+    for name, text in pages.items():  # the page of reports is a template of its own
         text = re.sub(r"\$\{\{.*?\}\}", "", text)  # GitHub's own
         assert not re.search(r"\{\{|\}\}|\{%|%\}|cookiecutter", text, re.IGNORECASE), name
     license_text = (project / "LICENSE").read_text()

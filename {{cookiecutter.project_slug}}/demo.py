@@ -33,15 +33,16 @@ def main() -> None:
     call("predict", f"run.py predict --run demo --input {inputs}")
     call("export", f"run.py export --run demo{data} --tflite --check")
     accuracy = json.loads((RUN / "evaluation/test/metrics.json").read_text())["accuracy"]
-    print(f"\ntest accuracy    {accuracy:.1%}")
+    print(f"\ntest accuracy    {100 * accuracy:.1f}%")
     with open(RUN / "predictions.csv", newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
-            print(f"prediction       {row['file']}: {row['class']} {float(row['probability']):.1%}")
+            percent = 100 * float(row["probability"])
+            print(f"prediction       {row['file']}: {row['class']} {percent:.1f}%")
     report, export = RUN / "evaluation/test/report.html", max(RUN.glob("export/[0-9]*"))
     for name, path in (("report", report), ("best checkpoint", RUN / "best"), ("export", export)):
         print(f"{name:<16} {path.as_posix()}")
     if accuracy < TARGET:
-        raise UserError(f"the test accuracy is below {TARGET:.0%}")
+        raise UserError(f"the test accuracy is below {100 * TARGET:.0f}%")
 
 
 def call(title: str, command: str) -> None:
