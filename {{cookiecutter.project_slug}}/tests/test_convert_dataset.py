@@ -274,7 +274,7 @@ def test_values_have_the_statistics_of_the_training_set(samples, tmp_path):
 def test_a_folder_is_enough(samples, tmp_path):
     shutil.copytree(samples, tmp_path / "dataset")
     process = run_convert("--dataset_dir", "dataset/train", cwd=tmp_path)
-    assert f"0.1 of the {modality.UNIT} are kept for validation" in process.stdout
+    assert f"10 % of the {modality.UNIT} are kept for validation" in process.stdout
     cards = [Card.load(tmp_path / f"data/{name}.json") for name in ("train", "validation")]
     assert cards[0].num_examples + cards[1].num_examples == 96
     assert 1 <= cards[1].num_examples <= 20
@@ -285,7 +285,7 @@ def test_a_folder_is_enough(samples, tmp_path):
     more = ("--overwrite", "--validation_fraction", 0.3)
     run_convert("--dataset_dir", "dataset/train", *more, cwd=tmp_path)
     process = run_convert("--dataset_dir", "dataset/train", "--overwrite", cwd=tmp_path)
-    assert f"0.3 of the {modality.UNIT} are kept for validation" in process.stdout, "as before"
+    assert f"30 % of the {modality.UNIT} are kept for validation" in process.stdout, "as before"
 
 
 def test_a_validation_set_of_its_own_is_enough(samples, tmp_path):

@@ -92,7 +92,7 @@ def test_broken_images_are_listed(samples, tmp_path):
     broken.write_bytes(next((samples / "train" / "star").glob("*.jpg")).read_bytes()[:500])
 
     process = convert(tmp_path / "in", tmp_path / "out", "test", status=2)
-    assert "max_rejected: 2 of 26 files rejected, more than 0.01 of them" in process.stderr
+    assert "max_rejected: 2 of 26 files rejected, above the limit of 1 % (" in process.stderr
     names = sorted(path.name for path in (tmp_path / "out").iterdir())
     assert names == [".test.partial", "test.rejected.csv"], "kept for a look, or more patience"
 

@@ -41,6 +41,29 @@ def test_known_classes_keep_their_labels(root):
         list_files(root, known=Target("class", ("cat", "dogs")))
 
 
+def test_many_unknown_classes_are_counted(tmp_path):
+    for number in range(8):
+        (tmp_path / str(number)).mkdir()
+    with pytest.raises(UserError) as error:
+        list_files(tmp_path, known=Target("class", ("cat",)))
+    assert len(error.value.lines) == 6
+    assert error.value.lines[-1] == "dataset_dir: and 3 more"
+
+
+@pytest.mark.parametrize(
+    ("folders", "proposed"),
+    [("train test", "train"), ("validation test", "test"), ("train", "train")],
+)
+def test_a_folder_of_datasets_is_not_one_of_classes(tmp_path, folders, proposed):
+    for name in folders.split():
+        (tmp_path / name / "cat").mkdir(parents=True)
+        (tmp_path / name / "cat" / "1.jpg").touch()
+    with pytest.raises(UserError, match=f"contains datasets, not classes: .*/{proposed}$"):
+        list_files(tmp_path)
+    (tmp_path / "mine").mkdir()
+    assert "train" in list_files(tmp_path).target.classes or "train" not in folders
+
+
 def test_no_labels_at_all(root):
     target, files, rejected, *_ = list_files(root, unlabeled=True)
     assert (target, rejected) == (Target("none"), [])
@@ -69,13 +92,18 @@ def test_a_table_of_files_and_labels(root, tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("name,label\na,b\n", "has no header with file and one of label, labels and value"),
-        ("file,label,value\na,b,1\n", "has no header with file and one of label, labels and value"),
+        ("name,label\na,b\n", "first line is 'name,label', but has to be the columns file,label"),
+        ("file;label\na;b\n", "first line is 'file;label', but has to be the columns file,label"),
+        ("file,label,value\na,b,1\n", "first line is 'file,label,value', but has to be"),
+        ("", "first line is '', but has to be"),
+        ("file,label\n", "labels.csv lists no files"),
+        ("file,label\nin/cat/1.jpg,a\n", "none of its files .* in/cat/1.jpg: no such file .names"),
         ("file,value\na,1.5\nb,nan\n", "labels.csv, line 3: nan is not a finite number"),
         ("file,value\na,1e300\n", "labels.csv, line 2: 1e300 is not a finite number"),
-        ("file,value\na,\n", "labels.csv, line 2: nothing is not a finite number"),
+        ("file,value\na,\n", "labels.csv, line 2: value is empty"),
         ("file,value\na,x\n", "labels.csv, line 2: x is not a finite number"),
-        ("file,label\na,\n", "labels.csv, line 2: file or label is empty"),
+        ("file,label\na,\n", "labels.csv, line 2: label is empty"),
+        ("file,label\n,a\n", "labels.csv, line 2: file is empty"),
         ("file,label\ncat/1.jpg,a\ncat/1.jpg,b\n", "gives cat/1.jpg two labels"),
         (b"file,label\n\xff,a\n", "is not a CSV file in UTF-8"),
         (None, "labels.csv: No such file"),

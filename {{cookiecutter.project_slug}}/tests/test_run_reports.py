@@ -9,7 +9,8 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from library.train import run_evaluation
+from library.train import run_evaluation, start_training
+from library.util import UserError, locked
 
 
 @pytest.fixture(scope="module")
@@ -76,3 +77,12 @@ def test_tensorboard_has_numbers_images_and_settings(trained):
 def test_tensorboard_has_the_graph(trained):
     graphs = [event.graph_def for event in events_of(trained.settings.model_dir)]
     assert any(b"batch_loss" in graph for graph in graphs)
+
+
+def test_two_processes_do_not_train_the_same_run(trained):
+    """Both would write its checkpoints, and go on from each other's."""
+    run = trained.replace(train_epochs=3)
+    record = (run.settings.model_dir / "run.yaml").read_bytes()
+    with locked(run.settings.model_dir, ""), pytest.raises(UserError, match="another process"):
+        start_training(run)
+    assert (run.settings.model_dir / "run.yaml").read_bytes() == record

@@ -16,6 +16,7 @@ from library.util import (
     check_folder,
     did_you_mean,
     files_below,
+    locked,
     remove_leftovers,
     replacing,
     run_main,
@@ -64,6 +65,15 @@ def test_text_and_json_end_with_one_newline_and_are_utf_8(tmp_path):
     assert content.startswith('{\n  "ä"')
     assert content.endswith("}\n")
     assert json.loads(content) == {"ä": [1, None]}
+
+
+def test_a_lock_keeps_a_second_one_out_until_it_ends(tmp_path):
+    pytest.importorskip("fcntl")
+    for _ in range(2):
+        refused = pytest.raises(UserError, match="^second$")
+        with locked(tmp_path, "first"), refused, locked(tmp_path, "second"):
+            raise AssertionError
+    assert not list(tmp_path.iterdir())
 
 
 def test_leftovers_of_killed_processes_are_removed(tmp_path):

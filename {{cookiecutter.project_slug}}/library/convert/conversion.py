@@ -38,7 +38,7 @@ def convert(options: ConvertOptions, shard_options: Any, modality: Modality) -> 
     if options.card_of_classes and not options.classes_from:
         print(f"the classes are those of {options.card_of_classes}")
     if options.fraction and options.validation_fraction is None:
-        print(f"{options.fraction:g} of the {modality.UNIT} are kept for {VALIDATION}")
+        print(f"{100 * options.fraction:g} % of the {modality.UNIT} are kept for {VALIDATION}")
 
     plan = Plan(options, shard_options, modality, listing)
     plan.open()

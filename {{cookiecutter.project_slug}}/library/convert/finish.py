@@ -98,8 +98,8 @@ def _report_rejected(plan: Plan, reports: Sequence[Report]) -> None:
         top = collections.Counter(reason for _, reason in rejected).most_common(3)
         reasons = ", ".join(f"{count} {reason}" for reason, count in top)
         raise UserError(
-            f"max_rejected: {len(rejected)} of {counted(total, 'files')} rejected, more than "
-            f"{options.max_rejected:g} of them ({reasons}): see {table}"
+            f"max_rejected: {len(rejected)} of {counted(total, 'files')} rejected, above the "
+            f"limit of {100 * options.max_rejected:g} % ({reasons}): see {table}"
         )
     if rejected:
         print(f"{counted(len(rejected), f'rejected {plan.modality.UNIT}')}: see {table}")

@@ -12,6 +12,10 @@ from library.util import LINK_OUT, UserError, did_you_mean, files_below, is_insi
 LARGEST_FLOAT = 3.4e38
 """Values are stored in 32 bits."""
 
+TRAIN = frozenset(("train", "training"))
+SPLITS = TRAIN | {"test", "testing", "val", "valid", "validation"}
+"""Folders of these names, and no others, are datasets: no project has such classes."""
+
 Given = tuple[str, ...] | float
 """A label as people give it: the names of classes, or a value."""
 
@@ -80,9 +84,22 @@ def list_files(
 
     files = [LabeledFile(name, label_of(given[name])) for name in found if not found[name]]
     if not files:
-        raise UserError(f"dataset_dir: there are no files in {root}")
+        raise _no_files(root, labels, found)
     unlisted = sum(not reason and name not in found for name, reason in below.items())
     return FileListing(target, files, [row for row in found.items() if row[1]], unlisted)
+
+
+def _no_files(root: Path, labels: Path | None, found: dict[str, str]) -> UserError:
+    """Nothing can be converted: the reason of the first file that was expected."""
+    if not labels:
+        return UserError(f"dataset_dir: there are no files in {root}")
+    if not found:
+        return UserError(f"labels: {labels} lists no files")
+    name, reason = next(iter(found.items()))
+    return UserError(
+        f"labels: none of its files can be used; the first one is {name}: {reason} (names are "
+        f"relative to {root})"
+    )
 
 
 def _class_folders(root: Path, below: dict[str, str]) -> set[str]:
@@ -93,6 +110,11 @@ def _class_folders(root: Path, below: dict[str, str]) -> set[str]:
         raise UserError(
             f"dataset_dir: {root} contains no class folders; give their parent folder, or --labels "
             "with a CSV file, or --unlabeled"
+        )
+    if names <= SPLITS:
+        raise UserError(
+            f"dataset_dir: {root} contains datasets, not classes: give one of them, as "
+            f"{root / min(names & TRAIN or names)}"
         )
     for name in names:
         if name.encode(errors="replace").decode() != name:
@@ -110,15 +132,16 @@ def _read_csv(table: Path) -> tuple[str, dict[str, Given]]:
             kinds = columns & {"label", "labels", "value"}
             if "file" not in columns or len(kinds) != 1:
                 raise UserError(
-                    f"labels: {table} has no header with file and one of label, labels and value, "
-                    "and a comma between"
+                    f"labels: {table}: its first line is {','.join(reader.fieldnames or ())!r}, "
+                    "but has to be the columns file,label or file,labels or file,value"
                 )
             (kind,) = kinds
             for row in reader:
                 name, place = row["file"] or "", f"labels: {table}, line {reader.line_num}"
+                for column in ("file", kind):
+                    if not row[column] and column != "labels":
+                        raise UserError(f"{place}: {column} is empty")
                 label = _parse(kind, row[kind] or "", place)
-                if not name or (kind == "label" and not label):
-                    raise UserError(f"{place}: file or {kind} is empty")
                 name = PurePosixPath(name.replace(os.sep, "/")).as_posix()
                 if found.setdefault(name, label) != label:
                     raise UserError(f"labels: {table} gives {name} two labels")
@@ -139,7 +162,7 @@ def _parse(kind: str, text: str, place: str) -> Given:
     except ValueError:
         value = math.nan
     if not abs(value) < LARGEST_FLOAT:
-        raise UserError(f"{place}: {text or 'nothing'} is not a finite number")
+        raise UserError(f"{place}: {text} is not a finite number")
     return value
 
 
@@ -172,5 +195,6 @@ def _target(kind: str, classes: set[str], known: Target | None, option: str) -> 
         if name not in known.classes
     ]
     if unknown:
-        raise UserError(*unknown)
+        more = [f"{option}: and {len(unknown) - 5} more"] if len(unknown) > 5 else []
+        raise UserError(*unknown[:5], *more)
     return known

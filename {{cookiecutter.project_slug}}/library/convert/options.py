@@ -150,7 +150,10 @@ class ConvertOptions(_Files, _Shards, _Work):
         """Raise a UserError for options that make no sense together."""
         name, shards = self.name, self.shards
         if not re.fullmatch(r"\w[\w.-]*", name):
-            raise UserError(f"tfrecord_filename: {name} is not a name of letters, digits, . - _")
+            hint = "" if self.tfrecord_filename else ": choose one with --tfrecord_filename"
+            raise UserError(
+                f"tfrecord_filename: {name} is not a name of letters, digits, . - _{hint}"
+            )
         if not self.root.is_dir():
             raise UserError(f"dataset_dir: {self.root} is not a folder")
         check_folder("tfrecord_dir", self.tfrecord_dir)

@@ -33,7 +33,7 @@ from library.train.overfit import overfit
 from library.train.plan import Plan, check_batch, description
 from library.train.progress import ProgressHook
 from library.train.warm_start import WarmStart
-from library.util import RunError, StatusLine, remove_leftovers, write_json
+from library.util import RunError, StatusLine, locked, remove_leftovers, write_json
 
 if TYPE_CHECKING:
     from library.train.run import Run
@@ -98,6 +98,15 @@ class _Training:
             return
         with translate_errors(run, settings.train_data):
             run.inputs.train_input(run)  # opened, or cached, before anything is written
+        with contextlib.ExitStack() as stack:
+            if run.cluster.is_chief:
+                settings.model_dir.mkdir(parents=True, exist_ok=True)
+                message = f"model_dir: {settings.model_dir}: another process trains this run"
+                stack.enter_context(locked(settings.model_dir, message))
+            self._start()
+
+    def _start(self) -> None:
+        run, plan, settings = self.run, self.plan, self.run.settings
         warm_start = self._warm_start()
         self._write_start(warm_start)
         if settings.deterministic and tf.config.list_physical_devices("GPU"):

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         files_below,
         is_inside,
         is_junk,
+        locked,
         remove_leftovers,
         replacing,
         write_json,

@@ -9,6 +9,11 @@ from typing import Any
 
 from library.util.errors import UserError
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
 JUNK = ("Thumbs.db", "desktop.ini", "__MACOSX")
 LINK_OUT = "a link that leads out of the dataset"
 
@@ -49,6 +54,29 @@ def check_folder(option: str, folder: str | Path) -> None:
         raise UserError(f"{option}: {path} is a file, not a folder")
     if not os.access(path, os.W_OK):
         raise UserError(f"{option}: {path} is not writable")
+
+
+@contextlib.contextmanager
+def locked(folder: str | Path, message: str) -> Iterator[None]:
+    """Keep other processes out of such a block for this folder: they get a UserError, `message`.
+
+    The lock ends with the process, however that ends. On Windows there is none.
+    """
+    if fcntl is None:
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(handle)
+        raise UserError(message) from error
+    except OSError:
+        pass  # a disk without locks
+    try:
+        yield
+    finally:
+        os.close(handle)
 
 
 def remove_leftovers(folder: str | Path) -> None:
