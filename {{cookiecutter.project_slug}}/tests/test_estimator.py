@@ -159,6 +159,7 @@ def test_what_cannot_be_done_across_machines_is_refused_in_words(config_of_a_wor
         model.evaluate(linear_input, steps=1)
 
 
+@pytest.mark.slow
 def test_its_own_deprecation_is_not_shown_and_warnings_that_matter_are():
     printed = python(
         "from library import estimator; import tensorflow as tf, tempfile\n"
@@ -192,6 +193,7 @@ def test_a_notice_is_shown_if_the_call_is_the_users(place, instead, shown):
     assert bool(tf.get_logger().filter(record)) is shown
 
 
+@pytest.mark.slow
 def test_importing_the_library_chooses_keras_2_in_time():
     printed = python("import library, tensorflow as tf; print(tf.keras.Model.__module__)")
     assert "\ntf_keras." in "\n" + printed
@@ -201,6 +203,7 @@ HAS_ESTIMATOR = hasattr(tf, "estimator")
 needs_keras_3 = pytest.mark.skipif(HAS_ESTIMATOR, reason="TensorFlow 2.15 has Keras 2")
 
 
+@pytest.mark.slow
 @needs_keras_3
 @pytest.mark.parametrize(
     ("code", "environment"),
@@ -216,12 +219,14 @@ def test_keras_the_wrong_way_round_is_one_line(code, environment):
     assert "import library.estimator before tensorflow, and leave TF_USE_LEGACY_KERAS" in last
 
 
+@pytest.mark.slow
 def test_a_tensorflow_that_is_too_old_is_one_line():
     code = "import tensorflow as tf; tf.__version__ = '2.14.0'; import library.estimator"
     last = python(code, status=1, TF_USE_LEGACY_KERAS="1").strip().splitlines()[-1]
     assert "TensorFlow 2.14.0 is not supported: the Estimator needs 2.15 or later; install" in last
 
 
+@pytest.mark.slow
 def test_a_tensorflow_that_is_newer_than_tested_is_told_once_and_goes_on():
     printed = python(
         "import tensorflow as tf; tf.__version__ = '2.99.0'\n"
@@ -233,6 +238,7 @@ def test_a_tensorflow_that_is_newer_than_tested_is_told_once_and_goes_on():
     assert "True" in printed.splitlines()
 
 
+@pytest.mark.slow
 @needs_keras_3
 def test_what_is_missing_in_tensorflow_is_named_with_what_to_do():
     printed = python(
@@ -250,6 +256,7 @@ def test_what_is_missing_in_tensorflow_is_named_with_what_to_do():
     assert "install TensorFlow 2.15 to " in line
 
 
+@pytest.mark.slow
 def test_tensorflow_is_imported_when_a_name_is_asked_for():
     printed = python(
         "import library.estimator, sys\n"
@@ -301,6 +308,7 @@ assert isinstance(tf.keras.estimator.model_to_estimator(model), tf.estimator.Est
 """
 
 
+@pytest.mark.slow
 @needs_keras_3
 @pytest.mark.parametrize(
     "first",
@@ -317,6 +325,7 @@ def test_after_install_the_estimator_has_its_old_names(first):
     assert "all there" in printed
 
 
+@pytest.mark.slow
 @needs_keras_3
 def test_without_install_tensorflow_is_as_it_is():
     printed = python(
@@ -327,6 +336,7 @@ def test_without_install_tensorflow_is_as_it_is():
     assert "False False" in printed.splitlines()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not HAS_ESTIMATOR, reason="for TensorFlow 2.15")
 def test_install_does_nothing_where_tensorflow_has_an_estimator():
     code = "import sys, tensorflow as tf; old, path = tf.estimator, list(sys.meta_path)\n"
@@ -335,6 +345,7 @@ def test_install_does_nothing_where_tensorflow_has_an_estimator():
     assert "True True" in python(code).splitlines()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("as_module", [False, True])
 def test_a_program_runs_unedited_with_its_arguments(tmp_path, as_module):
     (tmp_path / "beside.py").write_text("WORDS = 'found'")
@@ -376,6 +387,7 @@ except NotImplementedError as error:
 """
 
 
+@pytest.mark.slow
 @needs_keras_3
 def test_a_tpu_estimator_runs_on_a_cpu_and_a_tpu_is_refused_in_words(tmp_path):
     (tmp_path / "old.py").write_text(TPU_PROGRAM)
@@ -386,6 +398,7 @@ def test_a_tpu_estimator_runs_on_a_cpu_and_a_tpu_is_refused_in_words(tmp_path):
     assert process.stdout.splitlines()[-2:] == ["steps: 4", refused]
 
 
+@pytest.mark.slow
 def test_a_program_is_not_run_in_vain(tmp_path):
     process = old_program(PYTHONPATH=str(ROOT))
     assert process.returncode == 2

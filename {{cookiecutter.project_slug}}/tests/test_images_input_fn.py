@@ -86,7 +86,7 @@ def test_an_epoch_has_every_example_once(run, shuffle):
     assert seen == keys(run, count=3 * n), "the order follows from the seed"
 
 
-@pytest.mark.parametrize("num_workers", [1, 2, 3])
+@pytest.mark.parametrize("num_workers", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_every_example_is_seen_once_an_epoch_whatever_interrupts(run, num_workers):
     """Starts at random steps, by so many workers: over three epochs, three times each."""
     size, random = 8, np.random.default_rng(num_workers)

@@ -118,6 +118,7 @@ def train_values(steps: int = 3, trainable: bool = False, **changes) -> list[np.
         return session.run(variables or tf.compat.v1.global_variables())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [
@@ -165,6 +166,7 @@ def test_schedules_are_functions_of_the_step():
     np.testing.assert_allclose(rates(16, **cosine), expected, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_clipping_limits_the_global_norm():
     """With a large epsilon, the first step of Adam is sqrt(1 - beta2) times the gradient."""
     change = {"adam_epsilon": 1e6, "learning_rate": 1e6, "adam_beta2": 0.75}
@@ -214,6 +216,7 @@ def test_the_same_settings_give_the_same_weights():
     assert all((a == b).all() for a, b in zip(train_values(), train_values(), strict=True))
 
 
+@pytest.mark.slow
 def test_xla_marks_the_network_for_compilation_but_not_the_export(tmp_path):
     def marked(xla: bool, mode: str) -> int:
         with tf.Graph().as_default() as graph:

@@ -14,7 +14,6 @@ from project.networks import NETWORKS, outputs_of
 from project.settings import Hyperparameters
 
 IMAGES = np.random.default_rng(0).uniform(0, 255, [8, 32, 32, 3]).astype(np.float32)
-FROM_SCRATCH = [name for name in NETWORKS if name != "hub"]
 
 
 @pytest.fixture
@@ -40,7 +39,7 @@ def test_the_choices_are_the_networks():
     assert set(field.metadata["choices"]) == set(NETWORKS)
 
 
-@pytest.mark.parametrize("name", FROM_SCRATCH)
+@pytest.mark.parametrize("name", ["cnn", pytest.param("resnet", marks=pytest.mark.slow)])
 def test_a_network_gives_logits_that_start_small(session, name):
     logits = outputs(name, seed=1, dropout_rate=0.0)
     start(session)
@@ -49,7 +48,7 @@ def test_a_network_gives_logits_that_start_small(session, name):
     assert 0 < np.abs(values).max() < 3
 
 
-@pytest.mark.parametrize("name", FROM_SCRATCH)
+@pytest.mark.parametrize("name", ["cnn", pytest.param("resnet", marks=pytest.mark.slow)])
 def test_the_seed_alone_decides_the_initial_weights(name):
     def weights(seed: int, extra_ops: int) -> list[np.ndarray]:
         with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -127,6 +126,7 @@ def test_dropout_follows_from_seed_and_step(session):
     assert (first == 0).mean() == pytest.approx(0.3, abs=0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("layers", "parameters"), [("18", 11_689_512), ("34", 21_797_672), ("50", 25_557_032)]
 )
@@ -138,6 +138,7 @@ def test_a_resnet_has_as_many_parameters_as_the_published_one(layers, parameters
         assert sum(variable.shape.num_elements() for variable in variables) == parameters
 
 
+@pytest.mark.slow
 def test_a_residual_block_begins_as_the_identity(session):
     """Its last batch norm begins at 0, so that its gradient is the only one that flows at first."""
     resnet_features(tf.constant(IMAGES), "18", training=True, seed=1)

@@ -18,6 +18,8 @@ from library.util import UserError
 from project.networks import resolve_hyperparameters
 from project.settings import Hyperparameters
 
+pytestmark = pytest.mark.slow  # SavedModels are made, trained and exported
+
 RANDOM = np.random.default_rng(0)
 IMAGES = RANDOM.uniform(0, 255, [24, 16, 16, 3]).astype(np.float32)
 LABELS = np.arange(24) % 3

@@ -7,6 +7,8 @@ from conftest import make_run
 from library.train import run_evaluation, start_training
 from library.util import UserError
 
+pytestmark = pytest.mark.slow  # whole trainings
+
 
 def test_data_on_another_file_system_is_streamed(data, tmp_path, capsys):
     for file in data.iterdir():

@@ -15,6 +15,8 @@ from training_steps import train
 from library.nn import with_loss_scale
 from library.train import assert_finite, read_divergence
 
+pytestmark = pytest.mark.slow  # many steps, on several devices
+
 PROGRAM = Path(__file__).parent / "training_steps.py"
 
 
