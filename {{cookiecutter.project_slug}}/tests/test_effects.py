@@ -35,13 +35,13 @@ EFFECTS: dict[str, tuple] = {
     "shuffle_buffer_mb": (1e-3, WEIGHTS, {"shuffle": "stream"}),
     "cache": ("file", CACHE),
     "cache_decoded": (True, CACHE, {"cache": "file"}),
-    "cache_dir": ("out/elsewhere", FOLDERS, {"cache": "file"}),
+    "cache_dir": ("elsewhere", FOLDERS, {"cache": "file"}),
     "limit_train_examples": (20, CHECKPOINTS),
     "deterministic": (False, GRAPH),
     "early_stopping_evals": (1, CHECKPOINTS, {"train_epochs": 4, "epochs_between_evals": 0.25}),
     "keep_best_max": (2, BEST, {"train_epochs": 2}),
-    "model_dir": ("out/elsewhere", FOLDERS),
-    "best_model_dir": ("out/elsewhere", FOLDERS),
+    "model_dir": ("elsewhere", FOLDERS),
+    "best_model_dir": ("elsewhere", FOLDERS),
     "model": ("latest", EVALUATION),
     "train_batch_size": (8, WEIGHTS),
     "eval_batch_size": (8, BATCHES),
@@ -105,7 +105,7 @@ def linear(images: tf.Tensor, **_: Any) -> tf.Tensor:
 
 @pytest.fixture(scope="module")
 def here(data: Path, samples: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with two sets of data: `data`, and `more` with the halves the other way round."""
+    """A folder with the datasets in `data`, and `more` with the halves the other way round."""
     here = tmp_path_factory.mktemp("effects")
     (here / "data").symlink_to(data)
     convert(samples / "train", here / "more", "train", "--validation_fraction", 0.5)
@@ -114,17 +114,16 @@ def here(data: Path, samples: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 def observe(here: Path, **changed: Any) -> dict[str, Any]:
     """Train for some steps, evaluate, and collect what there is to see."""
-    start = Path(tempfile.mkdtemp(dir=here)) / "out"
+    start = Path(tempfile.mkdtemp(dir=here)) / "run"
     start.mkdir()
-    paths = {"train_data": "data/train", "validation_data": "data/validation"}
-    paths |= {"test_data": "data/test", "model_dir": "out/current", "best_model_dir": "out/best"}
-    paths |= {"cache_dir": "out/cache"}
-    values = {"train_batch_size": 16, "train_epochs": 1, "epochs_between_evals": 1, **changed}
-    for name, path in paths.items():
-        path = values.get(name, path)
-        place = start.parent / path if path.startswith("out") else here / path
-        values[name] = str(place) if name.endswith("_data") else place
-    run = make_run(here / "data", start, **{"image_size": 16, **values})
+    values = {"train_batch_size": 16, "train_epochs": 1, "epochs_between_evals": 1}
+    values |= {"image_size": 16, "cache_dir": "cache", **changed}
+    for name in values:
+        if name.endswith("_data"):
+            values[name] = str(here / values[name])
+        elif name.endswith("_dir"):
+            values[name] = start / values[name]
+    run = make_run(here / "data", start, **values)
     settings = run.settings
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(networks.NETWORKS, "linear", linear)

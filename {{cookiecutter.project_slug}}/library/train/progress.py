@@ -138,7 +138,7 @@ class ProgressHook(SessionRunHook):
             parts += [f"{rate:,.0f}/s", wait] if short else long
             per_step = (now - self.warm_time) / (self.step - self.warm_at)
             left = datetime.timedelta(seconds=round((self.steps - self.step) * per_step))
-            parts.append(f"{str(left).removeprefix('0:')} left")
+            parts.append(f"{str(left).removeprefix('0:').removeprefix('0')} left")
         if short and len("  ".join(parts)) > self.line.width:
             del parts[1]
         return "  ".join(parts)
