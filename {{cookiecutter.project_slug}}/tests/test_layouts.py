@@ -96,6 +96,7 @@ def test_a_table_of_files_and_labels(root, tmp_path):
         ("file;label\na;b\n", "first line is 'file;label', but has to be the columns file,label"),
         ("file,label,value\na,b,1\n", "first line is 'file,label,value', but has to be"),
         ("", "first line is '', but has to be"),
+        ("file,labels\ncat/1.jpg,\n", "labels.csv gives no file a class"),
         ("file,label\n", "labels.csv lists no files"),
         ("file,label\nin/cat/1.jpg,a\n", "none of its files .* in/cat/1.jpg: no such file .names"),
         ("file,value\na,1.5\nb,nan\n", "labels.csv, line 3: nan is not a finite number"),

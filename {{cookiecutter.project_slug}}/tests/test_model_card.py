@@ -95,7 +95,7 @@ def test_a_missing_card_and_one_of_a_later_version_are_told(tmp_path):
         (
             card(Target("class", ("cat",))),
             card(),
-            "train_data: it has the classes cat, but the model in out has the classes cat, dog: ",
+            "train_data: the dataset has the classes cat, but the model in out has the classes ",
         ),
     ],
 )
@@ -104,6 +104,30 @@ def test_a_difference_says_what_to_do(mine, found, line):
         mine.must_equal(found, Path("out"))
     assert len(error.value.lines) == 1
     assert error.value.lines[0].endswith("start a new run with --run NAME")
+
+
+def test_other_labels_are_one_line_and_no_head_is_proposed():
+    with pytest.raises(UserError) as error:
+        card(Target("value"), head="regression").must_equal(card(), Path("out"))
+    (line,) = error.value.lines
+    assert line.startswith("train_data: the dataset has values, but the model in out has the")
+
+
+@pytest.mark.parametrize(
+    ("target", "text"),
+    [
+        (Target("class", ("cat", "dog")), "the classes cat, dog"),
+        (Target("labels", ("cat", "dog")), "labels among cat, dog"),
+        (
+            Target("class", tuple("abcdefghijkl")),
+            "the classes a, b, c, d, e, f, g, h, i, j and 2 more",
+        ),
+        (Target("value"), "values"),
+        (Target("none"), "no labels"),
+    ],
+)
+def test_a_target_says_what_it_is(target, text):
+    assert str(target) == text
 
 
 def test_a_moved_module_and_other_numbers_of_the_data_are_no_difference():

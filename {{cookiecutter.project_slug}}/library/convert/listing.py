@@ -74,6 +74,8 @@ def list_files(
             for name, reason in below.items()
         }
     target = _target(kind, classes, known, "labels" if labels else "dataset_dir")
+    if kind == "labels" and not target.classes:
+        raise UserError(f"labels: {labels} gives no file a class")
     numbers = {name: number for number, name in enumerate(target.classes)}
 
     def label_of(label: Given) -> Label:

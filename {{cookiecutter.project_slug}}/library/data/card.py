@@ -43,6 +43,13 @@ class Target:
     std: float = 1.0
     thresholds: tuple[float, ...] = ()  # of each of several classes, chosen on the validation set
 
+    def __str__(self) -> str:
+        if self.label in ("value", "none"):
+            return "values" if self.label == "value" else "no labels"
+        few, more = self.classes[:10], len(self.classes) - 10
+        kind = "labels among" if self.label == "labels" else "the classes"
+        return f"{kind} {', '.join(few)}{f' and {more} more' if more > 0 else ''}"
+
 
 @dataclasses.dataclass(frozen=True)
 class Card:

@@ -104,12 +104,12 @@ class ModelCard:
             for name in sorted(mine.keys() | found.keys())
             if _last_part(mine.get(name)) != _last_part(found.get(name))
         ]
-        if self.head != other.head:
+        if self.head != other.head and self.target.label == other.target.label:
             lines.append(_difference("head", self.head, other.head, folder))
         if (self.target.label, self.target.classes) != (other.target.label, other.target.classes):
             lines.append(
-                f"train_data: it has {_labels(self.target)}, but the model in {folder} has "
-                f"{_labels(other.target)}: pass data with these, or start a new run with --run NAME"
+                f"train_data: the dataset has {self.target}, but the model in {folder} has "
+                f"{other.target}: pass data with these, or start a new run with --run NAME"
             )
         if lines:
             raise UserError(*lines)
@@ -129,9 +129,3 @@ def _last_part(value: Any) -> Any:
     """Of a path, what stays when the project is moved."""
     is_path = isinstance(value, str) and not URL.match(value)
     return re.split(r"[/\\]", value.rstrip("/\\"))[-1] if is_path else value
-
-
-def _labels(target: Target) -> str:
-    if target.label in ("class", "labels"):
-        return f"the classes {', '.join(target.classes)}"
-    return "values" if target.label == "value" else "no labels"

@@ -185,16 +185,8 @@ class Run:
             other: what has other labels, for the error.
         """
         path, target = getattr(self.settings, field), self.model.target
-        if card.label != target.label:
-            raise UserError(
-                f"{field}: {path} has labels of the kind {card.label}, but the {other} has "
-                f"{target.label}"
-            )
-        if tuple(card.classes) != tuple(target.classes):
-            raise UserError(
-                f"{field}: {path} has the classes {', '.join(card.classes)}, but the {other} has "
-                f"{', '.join(target.classes)}"
-            )
+        if (card.label, tuple(card.classes)) != (target.label, target.classes):
+            raise UserError(f"{field}: {path} has {card.target}, but the {other} has {target}")
 
     def _head_name(self, card: Card) -> str:
         name, fitting = self.hyperparameters.head, head_for(card.label)
