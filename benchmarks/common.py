@@ -164,6 +164,7 @@ def drain(dataset: Iterable[object]) -> None:
 def show_rates(times: Mapping[str, Times], count: int, unit: str, title: str = "") -> None:
     """Print how many a second, and CPU time; each beside that of the first one."""
     first_wall, first_cpu = next(iter(times.values()))
+    first_cpu = max(first_cpu, 0.01)  # the step of the clock for processes
     for name, (wall, cpu) in times.items():
         print(
             f"{f'{title} {name}'.strip():38} {count / wall:9,.1f} {unit}/s "

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 LARGE, MEDIUM, SMALL, DIFFERENT = 1000, 4000, 100_000, 40
-EDGE, PROCESSES = 384, 2
+EDGE, PROCESSES, LOOK_SECS = 384, 2, 0.02
 PROJECT = next(Path(__file__).parent.parent.glob("*/run.py")).parent
 
 
@@ -213,12 +213,13 @@ def many_small_files(folder: Path, output: Path, image: bytes, count: int) -> No
         done = len(list((output / ".x.partial").glob("x-*.json")))
         if not finished or done > finished[-1][0]:
             finished.append((done, time.perf_counter() - begin))
-        time.sleep(0.02)
+        time.sleep(LOOK_SECS)
     seconds = time.perf_counter() - begin
     whole = finished[-1][0]
     shares = (0.02, 0.1, 0.9, 0.98)  # of the shards: before and after, processes start and end
     at = [next(t for done, t in finished if done >= share * whole) for share in shares]
-    rates = [0.08 * count / (after - before) for before, after in (at[:2], at[2:])]
+    spans = (max(after - before, LOOK_SECS) for before, after in (at[:2], at[2:]))
+    rates = [0.08 * count / span for span in spans]
     print(
         f"{count:,} small files: {seconds:.0f} s, at most {largest / 2**20:,.0f} MB resident in "
         f"all; {rates[0]:,.0f} a second in the first tenth, {rates[1]:,.0f} in the last one"
