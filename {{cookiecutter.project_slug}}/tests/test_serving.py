@@ -2,6 +2,7 @@
 
 import base64
 import csv
+import dataclasses
 import io
 import json
 import re
@@ -37,7 +38,7 @@ from library.serve import (
     write_rows,
 )
 from library.train import Run, start_training
-from library.util import RunError, UserError
+from library.util import RunError, UserError, write_json
 
 SIGNATURES = {"serving_default", "single", "tensors"}
 TFLITE = ["model.tflite", "model.dynamic_range.tflite"]
@@ -418,6 +419,21 @@ def test_an_export_has_the_highest_number(exported, tmp_path):
     exported()
     names = {path.name for path in (tmp_path / "new").iterdir()}
     assert names == {"99999999999", "temp-1", "notes", "100000000000"}
+
+
+def test_other_labels_than_those_of_the_model_are_refused(trained, exported, tmp_path):
+    card = trained.card("test_data")
+    other = dataclasses.asdict(card) | {"label": "value", "classes": []}
+    write_json(tmp_path / "other.json", other)
+    with pytest.raises(UserError, match="test_data: .*other has values, but the model has the"):
+        exported(test_data=str(tmp_path / "other"), check=True)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_card_is_not_its_dataset(trained):
+    card = f"{trained.settings.test_data}.json"
+    with pytest.raises(UserError, match=f"test_data: {card} is a card: its dataset is .*test$"):
+        trained.replace(test_data=card).card("test_data")
 
 
 def test_what_tflite_lacks_is_named_and_the_savedmodel_is_complete(trained, exported, tmp_path):

@@ -141,6 +141,7 @@ class ProjectError(Exception):
         (ProjectError(), 2, "error: one\nerror: two\n"),
         (RunError("it diverged"), "error: it diverged", ""),
         (FileExistsError(17, "File exists", "x/y"), 2, "error: x/y: File exists\n"),
+        (OSError(30, "Read-only file system", "x/y"), 2, "error: x/y: Read-only file system\n"),
         (KeyboardInterrupt("saved at step 3"), 130, "interrupted: saved at step 3\n"),
         (KeyboardInterrupt(), 130, "interrupted\n"),
     ],

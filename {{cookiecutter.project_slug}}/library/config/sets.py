@@ -74,7 +74,9 @@ class SetsFile:
             line = f":{mark.line + 1}" if mark else ""
             raise UserError(f"{self.path}{line}: not YAML: {reason}") from error
         if not isinstance(node, yaml.MappingNode) or not node.value:
-            raise UserError(f"{self.path}: a file of sets has names, and a mapping below each")
+            raise UserError(
+                f"{self.path}: it has to hold named sets, such as default, with options below each"
+            )
         self.sets = dict(self._pairs(node, "the file"))
 
     def _error(self, node: yaml.Node, message: str) -> None:
@@ -91,7 +93,7 @@ class SetsFile:
             elif value.tag.removeprefix(TAG) not in ("str", "seq", "map", *PATTERNS):
                 self._error(value, f"{key.value}: the tag {value.tag} is not allowed")
             elif key.value in seen:
-                self._error(key, f"{key.value} is there twice in {owner}")
+                self._error(key, f"{key.value} is a duplicate in {owner}")
             else:
                 seen.add(key.value)
                 yield key.value, value
@@ -120,7 +122,7 @@ class SetsFile:
                     continue
                 parent = self.sets[wanted] if key == "inherits" else parent
                 if parent is node or parent in below:
-                    self._error(value, f"set {name} takes over itself")
+                    self._error(value, f"set {name} inherits itself")
                 else:
                     taken |= self._merged(parent, name, (*below, node))
         return taken | own

@@ -149,7 +149,7 @@ class Settings(
                 object.__setattr__(self, name, PROJECT / "runs" / self.run / folder)
         stream = self.shuffle == "stream"
         mistakes = {
-            f"run: {self.run} is not a name of letters, digits, '.', '-' and '_'": (
+            f"run: {self.run or 'nothing'} is not a name of letters, digits, '.', '-' and '_'": (
                 not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", self.run)
             ),
             f"epochs_between_evals: {self.epochs_between_evals:g} is above train_epochs, "

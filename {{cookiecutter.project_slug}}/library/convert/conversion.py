@@ -9,10 +9,10 @@ from library.convert.finish import finish, put_in_place
 from library.convert.jobs import ShardJob, verify_shard
 from library.convert.listing import LabeledFile, list_files
 from library.convert.options import VALIDATION, ConvertOptions
-from library.convert.plan import Plan, counted
+from library.convert.plan import Plan
 from library.convert.workers import run_jobs
 from library.data import Card, Modality
-from library.util import Progress, UserError
+from library.util import Progress, UserError, counted
 
 
 def convert(options: ConvertOptions, shard_options: Any, modality: Modality) -> None:

@@ -13,9 +13,9 @@ import numpy as np
 from library.convert.duplicates import HashedFile, exact_duplicates, read_checksums, write_checksums
 from library.convert.jobs import Report, ShardJob
 from library.convert.options import VALIDATION
-from library.convert.plan import Plan, counted
+from library.convert.plan import Plan
 from library.data import Card, Label, Shard, Target
-from library.util import UserError, replacing
+from library.util import UserError, counted, replacing
 
 
 def finish(plan: Plan, jobs: Mapping[str, Sequence[ShardJob]]) -> None:

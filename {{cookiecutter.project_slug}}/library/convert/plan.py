@@ -10,7 +10,6 @@ import errno
 import hashlib
 import os
 import random
-import re
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -22,17 +21,12 @@ from library.convert.listing import FileListing, LabeledFile
 from library.convert.options import VALIDATION, ConvertOptions
 from library.convert.workers import run_jobs
 from library.data import Modality
-from library.util import Progress, RunError, UserError, remove_leftovers, write_text
+from library.util import Progress, RunError, UserError, counted, remove_leftovers, write_text
 
 FORMAT_VERSION = 2
 """Of the folder of a conversion that is not finished."""
 FILES_PER_SCAN = 500
 RESUMES = "finished shards are kept: the same command resumes with the others"
-
-
-def counted(number: int, noun: str) -> str:
-    """A number and what it counts: "1 image", "2 classes"."""
-    return f"{number} {re.sub('(?<=ss)es$|s$', '', noun) if number == 1 else noun}"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -86,7 +86,7 @@ def _test_data(run: Run) -> str:
     """The dataset that an export is tried on: the test set, or validation where there is none."""
     there = tf.io.gfile.exists(f"{run.settings.test_data}.json")
     field = "test_data" if there else "validation_data"
-    run.card(field)
+    run.expect_target(run.card(field), field, "model")
     return str(getattr(run.settings, field))
 
 

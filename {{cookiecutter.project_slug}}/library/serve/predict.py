@@ -12,7 +12,7 @@ from typing import IO
 from library.report import WORST, image_grid, mistake_caption, png
 from library.serve.files import STDIO, InputFiles, Row, find_files
 from library.train import Run
-from library.util import UserError, check_folder, replacing
+from library.util import UserError, check_folder, counted, replacing
 
 SUFFIXES = (".csv", ".jsonl")
 """Of the tables that can be written; standard output is CSV."""
@@ -39,12 +39,17 @@ def predict_files(run: Run) -> None:
     worst = WorstMistakes(target.classes)
     write_rows(output, worst.watch(rows), run.head.columns(settings.top_k))
     if files.failed == files.count:
-        raise UserError(f"--input: none of {files.count} files could be used: see {output}")
+        raise UserError(
+            f"--input: none of {counted(files.count, 'files')} could be used: see {output}"
+        )
     stream = sys.stderr if output == STDIO else sys.stdout
-    print(f"wrote {files.count - files.failed} predictions to {output}", file=stream)
+    done = counted(files.count - files.failed, "predictions")
+    print(f"wrote {done} to {output}", file=stream)
     if files.failed:
-        failed = "1 file" if files.failed == 1 else f"{files.failed} files"
-        print(f"{failed} could not be used: see the `error` column", file=stream)
+        print(
+            f"{counted(files.failed, 'files')} could not be used: see the `error` column",
+            file=stream,
+        )
     if settings.images_out:
         worst.draw(run, settings.images_out)
         what = f"the {len(worst.rows)} worst of {worst.count} mistakes in {settings.images_out}"

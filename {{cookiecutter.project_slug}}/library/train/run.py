@@ -139,6 +139,8 @@ class Run:
             UserError: there is none; the line says how to make one.
         """
         path = getattr(self.settings, field)
+        if path.endswith(".json") and os.path.exists(path):
+            raise UserError(f"{field}: {path} is a card: its dataset is {path[:-5]}")
         if not URL.match(path) and not os.path.exists(f"{path}.json"):
             how = f"python convert_dataset.py --dataset_dir DIR/{Path(path).name}"
             if field == "validation_data":

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         write_text,
     )
     from library.util.log import attach_log, redirect_native_logs
-    from library.util.progress import Progress, StatusLine
+    from library.util.progress import Progress, StatusLine, counted
 
 
 def lazy(package: str, file: str) -> Callable[[str], Any]:

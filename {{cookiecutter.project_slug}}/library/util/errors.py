@@ -1,12 +1,14 @@
 """Errors for the user, and how a program reports them."""
 
 import difflib
+import errno
 import os
 import signal
 import sys
 from collections.abc import Callable, Iterable
 
 PATH_ERRORS = (PermissionError, FileExistsError, NotADirectoryError, IsADirectoryError)
+PATH_ERRNOS = (errno.EROFS, errno.ENAMETOOLONG)
 """Errors of the operating system that the user can mend."""
 
 
@@ -56,7 +58,8 @@ def run_main(main: Callable[[], None]) -> None:
         sys.exit(1)
     except Exception as error:
         lines = getattr(error, "lines", None)
-        if isinstance(error, PATH_ERRORS):
+        is_path_error = isinstance(error, PATH_ERRORS)
+        if isinstance(error, OSError) and (is_path_error or error.errno in PATH_ERRNOS):
             lines = (f"{error.filename}: {error.strerror}",)
         if not isinstance(lines, tuple):
             raise

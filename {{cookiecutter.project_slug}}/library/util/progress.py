@@ -1,12 +1,18 @@
 """Progress of long work: one live line on a terminal, a line now and then in a log."""
 
 import contextlib
+import re
 import shutil
 import sys
 import time
 
 SECONDS_PER_UPDATE, SECONDS_PER_LINE = 0.2, 10.0
 """Seconds between updates of a live line, and between lines in a log."""
+
+
+def counted(number: int, noun: str) -> str:
+    """A number and what it counts: "1 image", "2 classes"."""
+    return f"{number} {re.sub('(?<=ss)es$|s$', '', noun) if number == 1 else noun}"
 
 
 class StatusLine(contextlib.AbstractContextManager["StatusLine"]):
