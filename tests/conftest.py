@@ -59,17 +59,11 @@ def environment() -> dict[str, str]:
 
 
 def python(*words: object, cwd: Path, status: int = 0) -> str:
-    """What `python WORDS` prints in a folder; it ends with this status."""
-    done = subprocess.run(
-        [sys.executable, *map(str, words)],
-        cwd=cwd,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    assert done.returncode == status, done.stdout
-    return done.stdout
+    """What `python WORDS` prints in a folder, and its errors; it ends with this status."""
+    command = [sys.executable, *map(str, words)]
+    done = subprocess.run(command, cwd=cwd, env=environment(), capture_output=True, text=True)
+    assert done.returncode == status, done.stdout + done.stderr
+    return done.stdout + (done.stderr if status else "")
 
 
 @dataclasses.dataclass

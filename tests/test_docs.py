@@ -201,7 +201,7 @@ def test_the_programs_of_the_pages_print_what_they_show(walked):
             if kind == "python":
                 now = printed.pop(0)
                 programs += 1
-                if shown and shown[0][0] == "text":
+                if name != "serving" and shown and shown[0][0] == "text":
                     pattern = re.escape(shown[0][1]).replace(re.escape("[...]"), r"\[.*\]")
                     assert re.fullmatch(
                         pattern, "".join(now.splitlines(keepends=True)[-pattern.count(chr(10)) :])

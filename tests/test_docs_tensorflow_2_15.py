@@ -1,4 +1,4 @@
-"""docs/from_tensorflow_2.15.md: its commands and programs run in their order, and print what it says."""
+"""docs/from_tensorflow_2.15.md: its commands and programs run in order, and print what it says."""
 
 import re
 import shutil
