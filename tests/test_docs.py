@@ -206,7 +206,7 @@ def test_the_programs_of_the_pages_print_what_they_show(walked):
                     assert re.fullmatch(
                         pattern, "".join(now.splitlines(keepends=True)[-pattern.count(chr(10)) :])
                     ), now
-    assert programs == 8
+    assert programs == 7
 
 
 MARK = "== the end of a program"
