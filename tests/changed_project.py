@@ -11,7 +11,6 @@ import sys
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 sys.path.insert(0, os.getcwd())
 from library.config import Settings  # noqa: E402
@@ -21,6 +20,8 @@ from library.train import Plan, Run  # noqa: E402
 from project import input_fn, networks  # noqa: E402
 from project.model_fn import HEADS, model_fn  # noqa: E402
 from project.settings import Hyperparameters, modality  # noqa: E402
+
+import tensorflow as tf  # noqa: E402  isort: skip  after the library, which chooses Keras 2
 
 BATCH_SIZE = 8
 v1 = tf.compat.v1
