@@ -79,6 +79,13 @@ def test_tensorboard_has_the_graph(trained):
     assert any(b"batch_loss" in graph for graph in graphs)
 
 
+def test_a_broken_record_of_the_best_is_found_before_training(trained, tmp_path):
+    (tmp_path / "best.json").write_text("{")
+    with pytest.raises(UserError, match="best.json: not a file that was written here"):
+        start_training(trained.replace(train_epochs=3, best_model_dir=tmp_path))
+    assert len(list(tmp_path.iterdir())) == 1
+
+
 def test_two_processes_do_not_train_the_same_run(trained):
     """Both would write its checkpoints, and go on from each other's."""
     run = trained.replace(train_epochs=3)

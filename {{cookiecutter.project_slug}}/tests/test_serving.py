@@ -37,7 +37,7 @@ from library.serve import (
     tflite_runner,
     write_rows,
 )
-from library.train import Run, start_training
+from library.train import Run, run_evaluation, start_training
 from library.util import RunError, UserError, write_json
 
 SIGNATURES = {"serving_default", "single", "tensors"}
@@ -277,6 +277,19 @@ def test_where_no_file_can_be_used_nothing_is_predicted(trained, inputs, tmp_pat
     with pytest.raises(UserError, match=f"--input: none of 1 files could be used: see {output}"):
         predicted(trained, inputs[1:2], output=str(output))
     assert "broken.bin" in output.read_text()
+
+
+@pytest.mark.parametrize("command", [predict_files, export_model, run_evaluation])
+def test_a_damaged_checkpoint_is_one_line(trained, inputs, tmp_path, monkeypatch, command):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    best = shutil.copytree(trained.settings.best_model_dir, tmp_path / "best")
+    (data,) = best.glob("*.data-*")
+    data.write_bytes(data.read_bytes()[:100])
+    run = trained.replace(best_model_dir=best, input=(str(inputs[0]),), export_dir=tmp_path / "new")
+    output = str(tmp_path / "p.csv")
+    with pytest.raises(UserError, match="model: a checkpoint in .*best is damaged"):
+        command(run.replace(output=output))
+    assert {path.name for path in tmp_path.iterdir()} <= {"best", "more", "new"}
 
 
 def test_mistakes_are_drawn_where_folders_name_the_classes(trained, inputs, tmp_path, capsys):

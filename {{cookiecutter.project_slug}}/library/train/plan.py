@@ -135,7 +135,7 @@ def _last_checkpoint(run: "Run") -> tuple[str | None, int]:
     places = [_best_place(dataclasses.asdict(settings))]
     places += [_best_place(record["settings"]) for record in records[-1:]]
     changed = len(places) == 1 or places[0] != places[1]
-    if changed and read_best(settings.best_model_dir):
+    if read_best(settings.best_model_dir) and changed:
         reason = f"that of {settings.model_dir} is {places[1]}" if records else "this run is new"
         raise UserError(
             f"best_model_dir: {settings.best_model_dir} holds the best model of another run, since "
