@@ -106,7 +106,7 @@ def test_folders_that_are_given_are_kept():
 @pytest.mark.parametrize("name", ["a/b", "..", "", "two words", "ä", ".hidden"])
 def test_a_run_is_named_so_that_it_is_one_folder(name):
     (line,) = mistakes("--run", name)
-    assert line.startswith(f"command line: run: {name} is not a name of letters")
+    assert line.startswith(f"command line: run: {name or 'nothing'} is not a name of letters")
 
 
 # ---- values and their origins ------------------------------------------------------------------
