@@ -274,7 +274,9 @@ def test_predictions_are_below_the_run_unless_the_output_says_otherwise(trained,
 
 def test_where_no_file_can_be_used_nothing_is_predicted(trained, inputs, tmp_path):
     output = tmp_path / "bad.csv"
-    with pytest.raises(UserError, match=f"--input: none of 1 files could be used: see {output}"):
+    with pytest.raises(
+        UserError, match=f"--input: 1 file, none of which could be used: see {output}"
+    ):
         predicted(trained, inputs[1:2], output=str(output))
     assert "broken.bin" in output.read_text()
 
