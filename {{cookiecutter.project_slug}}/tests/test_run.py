@@ -385,7 +385,7 @@ def test_a_full_disk_is_one_line_and_the_run_goes_on_when_there_is_room(fresh, s
         (["evaluate"], "model: there is no best model in HERE/runs/default/best: train first"),
         (
             ["predict", "--input", "data", "--model", "latest"],
-            "there is no checkpoint in HERE/out/cur",
+            "there is no checkpoint in HERE/runs/default/che",
         ),
         (["export", "--model", "x/y"], "model: there is no checkpoint HERE/x/y (allowed: latest,"),
         (["--train_data", "none"], "train_data: there is no dataset HERE/none: make one by"),
