@@ -455,7 +455,7 @@ def test_the_architecture_of_a_trained_model_is_that_of_the_run(trained):
 def test_runs_of_different_names_stand_beside_each_other(trained):
     process = run_program("run.py", "--run", "small", *SHORT, "--image_size", 20, cwd=trained)
     assert "best model: loss" in process.stdout
-    assert "evaluate --split test --run=small" in process.stdout
+    assert "evaluate --split test --run small" in process.stdout
     run_program("run.py", "evaluate", "--run", "small", cwd=trained)
     assert (trained / "runs/small/evaluation/test/report.html").exists()
     process = run_program("run.py", "--run", "../x", cwd=trained, status=2)
