@@ -491,7 +491,7 @@ def test_a_folder_that_cannot_be_made_is_one_line(fresh):
         assert process.stderr == line
     process = run_program("run.py", "--model_dir", "runs/default/best", cwd=fresh, status=2)
     assert process.stderr == (
-        f"error: command line: best_model_dir: {fresh}/runs/default/best is model_dir too\n"
+        f"error: command line: best_model_dir: {fresh}/runs/default/best is model_dir, too\n"
     )
 
 
