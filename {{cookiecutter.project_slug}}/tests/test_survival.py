@@ -57,7 +57,7 @@ def leftovers(folder: Path) -> list[str]:
     """Files half written, by us or by TensorFlow, below a folder."""
     return [
         entry.name
-        for place in (folder / "out/current", folder / "out/best")
+        for place in (folder / "runs/default/checkpoints", folder / "runs/default/best")
         if place.exists()
         for entry in os.scandir(place)
         if ".tempstate" in entry.name or (entry.name[0] == "." and entry.name.endswith(".tmp"))
@@ -108,16 +108,16 @@ def stop(folder: Path) -> None:
 
 def weights(folder: Path) -> dict[str, bytes]:
     """Every tensor of the last checkpoint, those of the optimizer too."""
-    checkpoint = tf.train.latest_checkpoint(folder / "out/current")
+    checkpoint = tf.train.latest_checkpoint(folder / "runs/default/checkpoints")
     names = [name for name, _ in tf.train.list_variables(checkpoint)]
     return {name: np.asarray(tf.train.load_variable(checkpoint, name)).tobytes() for name in names}
 
 
 def best(folder: Path) -> list[tuple[int, float]]:
     """Steps and values of the best checkpoints, each of which can be read."""
-    record = json.loads((folder / "out/best/best.json").read_text())
+    record = json.loads((folder / "runs/default/best/best.json").read_text())
     for one in record["kept"]:
-        checkpoint = str(folder / f"out/best/model.ckpt-{one['step']}")
+        checkpoint = str(folder / f"runs/default/best/model.ckpt-{one['step']}")
         for name, _ in tf.train.list_variables(checkpoint):
             tf.train.load_variable(checkpoint, name)
     return [(one["step"], one["value"]) for one in record["kept"]]
@@ -165,11 +165,11 @@ def survive(folder: Path, kills: int, seed: int = 0) -> int:
             seconds=moments.uniform(0.05, 0.5) * whole / 2**missed,
         )
         if found is None:  # at its end: once more from the beginning
-            subprocess.run(["rm", "-r", war / "out"], check=True)
+            subprocess.run(["rm", "-r", war / "runs"], check=True)
             missed += 1
             continue
         done, hits, missed = done + 1, hits + bool(found), 0
-        checkpoint = Path(tf.train.latest_checkpoint(war / "out/current") or "none").name
+        checkpoint = Path(tf.train.latest_checkpoint(war / "runs/default/checkpoints") or "none").name
         print(f"kill {done}: latest {checkpoint}; half written: {', '.join(found) or 'none'}")
     finish(war)
     expected, found = weights(peace), weights(war)

@@ -98,16 +98,16 @@ class _Training:
             return
         with translate_errors(run, settings.train_data):
             run.inputs.train_input(run)  # opened, or cached, before anything is written
+        warm_start = self._warm_start()
         with contextlib.ExitStack() as stack:
             if run.cluster.is_chief:
                 settings.model_dir.mkdir(parents=True, exist_ok=True)
                 message = f"model_dir: {settings.model_dir}: another process trains this run"
                 stack.enter_context(locked(settings.model_dir, message))
-            self._start()
+            self._start(warm_start)
 
-    def _start(self) -> None:
+    def _start(self, warm_start: WarmStart | None) -> None:
         run, plan, settings = self.run, self.plan, self.run.settings
-        warm_start = self._warm_start()
         self._write_start(warm_start)
         if settings.deterministic and tf.config.list_physical_devices("GPU"):
             tf.config.experimental.enable_op_determinism()
