@@ -70,7 +70,7 @@ def test_an_update_brings_what_is_new_and_leaves_what_was_edited(template, tmp_p
 
     rendered = template / "{{cookiecutter.project_slug}}"
     networks = rendered / ("audio" if modality == "audio" else "") / "project" / "networks.py"
-    edit(rendered / "library" / "shuffling.py", "\nimport ", "\n# new in v0.2.0\nimport ")
+    edit(rendered / "library/data/order.py", "\nimport ", "\n# new in v0.2.0\nimport ")
     edit(networks, '"""The networks: ', '"""The new networks: ')
     (rendered / "library" / "added.py").write_text('"""New."""\n', encoding="utf-8")
     commit(template, tag="v0.2.0")
@@ -78,7 +78,7 @@ def test_an_update_brings_what_is_new_and_leaves_what_was_edited(template, tmp_p
 
     call(*cruft, "update", "--skip-apply-ask", "--checkout", "v0.2.0", cwd=project)
 
-    assert "# new in v0.2.0" in (project / "library" / "shuffling.py").read_text(encoding="utf-8")
+    assert "# new in v0.2.0" in (project / "library/data/order.py").read_text(encoding="utf-8")
     assert (project / "library" / "added.py").exists()
     edited = (project / "project" / "networks.py").read_text(encoding="utf-8")
     assert edited.startswith('"""The new networks: ')
