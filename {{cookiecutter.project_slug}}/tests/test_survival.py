@@ -169,7 +169,8 @@ def survive(folder: Path, kills: int, seed: int = 0) -> int:
             missed += 1
             continue
         done, hits, missed = done + 1, hits + bool(found), 0
-        checkpoint = Path(tf.train.latest_checkpoint(war / "runs/default/checkpoints") or "none").name
+        latest = tf.train.latest_checkpoint(war / "runs/default/checkpoints")
+        checkpoint = Path(latest or "none").name
         print(f"kill {done}: latest {checkpoint}; half written: {', '.join(found) or 'none'}")
     finish(war)
     expected, found = weights(peace), weights(war)
