@@ -3,6 +3,9 @@
 import csv
 import io
 import json
+import os
+import platform
+import shutil
 from pathlib import Path
 
 import pytest
@@ -86,10 +89,19 @@ def test_a_broken_record_of_the_best_is_found_before_training(trained, tmp_path)
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_two_processes_do_not_train_the_same_run(trained):
-    """Both would write its checkpoints, and go on from each other's."""
-    run = trained.replace(train_epochs=3)
+def test_two_processes_do_not_train_the_same_run(trained, tmp_path):
+    """Both would write its checkpoints, and go on from each other's.
+
+    The lock comes first: where the run stands is not read before nobody else can change it.
+    """
+    copy = tmp_path / "checkpoints"
+    shutil.copytree(trained.settings.model_dir, copy)
+    (copy / "model.json").write_text("{")
+    run = trained.replace(train_epochs=3, model_dir=copy)
     record = (run.settings.model_dir / "run.yaml").read_bytes()
-    with locked(run.settings.model_dir, ""), pytest.raises(UserError, match="another process"):
-        start_training(run)
+    for option in ("model_dir", "best_model_dir"):
+        held = f"^{option}: .* is in use by process {os.getpid()} on {platform.node()}, since "
+        folder = getattr(run.settings, option)
+        with locked(option, folder), pytest.raises(UserError, match=held):
+            start_training(run)
     assert (run.settings.model_dir / "run.yaml").read_bytes() == record

@@ -1,8 +1,11 @@
 """Errors, atomic files, files below a folder, progress: what every program needs."""
 
 import contextlib
+import errno
 import json
 import os
+import platform
+import threading
 import time
 
 import pytest
@@ -67,13 +70,79 @@ def test_text_and_json_end_with_one_newline_and_are_utf_8(tmp_path):
     assert json.loads(content) == {"ä": [1, None]}
 
 
-def test_a_lock_keeps_a_second_one_out_until_it_ends(tmp_path):
-    pytest.importorskip("fcntl")
+# ---- locks -------------------------------------------------------------------------------------
+
+
+def without_locks(*_):
+    """As flock on a disk that has none."""
+    raise OSError(errno.ENOTSUP, "Operation not supported")
+
+
+@pytest.fixture(params=["locks", "none"])
+def disk(request, monkeypatch, tmp_path):
+    """A folder on a disk with locks, or without; its processes show signs of life often."""
+    monkeypatch.setattr("library.util.lock.HEARTBEAT_SECS", 0.2)
+    if request.param == "none":
+        monkeypatch.setattr("library.util.lock.fcntl.flock", without_locks)
+    return tmp_path / "new" / "folder"
+
+
+def test_a_lock_keeps_a_second_one_out_until_it_ends(disk):
+    owner = f"process {os.getpid()} on {platform.node()}, since 20"
     for _ in range(2):
-        refused = pytest.raises(UserError, match="^second$")
-        with locked(tmp_path, "first"), refused, locked(tmp_path, "second"):
+        refused = pytest.raises(UserError, match=f"^model_dir: {disk} is in use by {owner}")
+        with locked("model_dir", disk), refused, locked("model_dir", disk):
             raise AssertionError
-    assert not list(tmp_path.iterdir())
+        assert not disk.parent.exists(), "nothing is left of what it made"
+
+
+@pytest.mark.parametrize("host", ["another", platform.node()])
+def test_a_lock_of_a_process_that_is_gone_needs_no_hand(disk, host, capsys):
+    """Left by a kill, a power cut, or a machine that was taken away."""
+    disk.mkdir(parents=True)
+    (disk / ".lock").write_text(f"process 1 on {host}, since 2026-01-01 10:00\n7\n")
+    with locked("model_dir", disk):
+        assert f"process {os.getpid()} on" in (disk / ".lock").read_text()
+    assert list(disk.iterdir()) == []
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"\xff\0\n" * 99, b"x" * 10**6])
+def test_a_lock_that_nobody_wrote_needs_no_hand(disk, content):
+    disk.mkdir(parents=True)
+    (disk / ".lock").write_bytes(content)
+    with locked("model_dir", disk):
+        pass
+
+
+def test_a_process_of_another_machine_that_lives_is_named(disk):
+    """The system's lock may be known on one machine only."""
+    disk.mkdir(parents=True)
+    content, ended = b"process 1 on another, since 2026-01-01 10:00\n", threading.Event()
+    (disk / ".lock").write_bytes(content)
+
+    def live():
+        with (disk / ".lock").open("r+b", buffering=0) as file:
+            while not ended.wait(0.1):
+                file.seek(len(content))
+                file.write(b"%f\n" % time.monotonic())
+
+    heart = threading.Thread(target=live)
+    heart.start()
+    try:
+        refused = "model_dir: .* is in use by process 1 on another, since 2026-01-01 10:00$"
+        with pytest.raises(UserError, match=refused), locked("model_dir", disk):
+            raise AssertionError
+    finally:
+        ended.set()
+        heart.join()
+
+
+def test_an_error_within_a_lock_is_that_error(tmp_path):
+    with pytest.raises(BlockingIOError), locked("model_dir", tmp_path):
+        raise BlockingIOError
+
+
+# ---- folders -----------------------------------------------------------------------------------
 
 
 def test_leftovers_of_killed_processes_are_removed(tmp_path):

@@ -1,6 +1,7 @@
 """A conversion and its verification, as a user asks for them."""
 
 import collections
+import contextlib
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from library.convert.options import VALIDATION, ConvertOptions
 from library.convert.plan import Plan
 from library.convert.workers import run_jobs
 from library.data import Card, Modality
-from library.util import Progress, UserError, counted
+from library.util import Progress, UserError, counted, locked
 
 
 def convert(options: ConvertOptions, shard_options: Any, modality: Modality) -> None:
@@ -23,6 +24,13 @@ def convert(options: ConvertOptions, shard_options: Any, modality: Modality) -> 
         RunError: a disk is full, or fails; the same command resumes.
     """
     options.check()
+    lock = locked("tfrecord_dir", options.tfrecord_dir, options.hidden("lock").name)
+    with contextlib.nullcontext() if options.shards else lock:  # shards: several machines at once
+        _convert(options, shard_options, modality)
+
+
+def _convert(options: ConvertOptions, shard_options: Any, modality: Modality) -> None:
+    """Convert, while no other process writes the same dataset."""
     if options.hidden("complete").exists():  # it was stopped while the files were moved
         put_in_place(options.hidden("complete"))
     listing = list_files(

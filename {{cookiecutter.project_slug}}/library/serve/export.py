@@ -21,7 +21,7 @@ from library.serve.answers import (
     tflite_runner,
 )
 from library.serve.artifacts import TFLITE, name_signatures, tflite_models, write_requests
-from library.train import Run, translate_errors, translate_restore_errors
+from library.train import Run, translate_errors
 from library.util import RunError, check_folder, write_json, write_text
 
 CHECKED_EXAMPLES = 16
@@ -46,10 +46,9 @@ def export_model(run: Run) -> None:
     estimator = run.estimator()
 
     def save(folder: str, receiver: Callable[[Run], estimator_export.ServingInputReceiver]) -> Path:
-        with translate_restore_errors(run):
-            made = estimator.export_saved_model(
-                folder, lambda: receiver(run), checkpoint_path=checkpoint
-            )
+        made = estimator.export_saved_model(
+            folder, lambda: receiver(run), checkpoint_path=checkpoint
+        )
         return Path(os.fsdecode(made))
 
     def predict(contents: list[bytes]) -> Arrays:

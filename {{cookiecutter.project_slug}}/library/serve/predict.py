@@ -11,7 +11,7 @@ from typing import IO
 
 from library.report import WORST, image_grid, mistake_caption, png
 from library.serve.files import STDIO, InputFiles, Row, find_files
-from library.train import Run, translate_restore_errors
+from library.train import Run
 from library.util import UserError, check_folder, counted, replacing
 
 SUFFIXES = (".csv", ".jsonl")
@@ -37,8 +37,7 @@ def predict_files(run: Run) -> None:
     )
     rows = files.rows(predictions, lambda each: run.head.row(each, settings.top_k))
     worst = WorstMistakes(target.classes)
-    with translate_restore_errors(run):
-        write_rows(output, worst.watch(rows), run.head.columns(settings.top_k))
+    write_rows(output, worst.watch(rows), run.head.columns(settings.top_k))
     if files.failed == files.count:
         raise UserError(
             f"--input: {counted(files.count, 'files')}, none of which could be used: see {output}"

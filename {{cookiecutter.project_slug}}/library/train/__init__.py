@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 from library.util import lazy
 
 if TYPE_CHECKING:
+    from library.train.checkpoints import SafeSaver, newest_checkpoint
     from library.train.divergence import assert_finite, read_divergence
-    from library.train.errors import DivergedError, translate_errors, translate_restore_errors
+    from library.train.errors import DivergedError, translate_errors
     from library.train.evaluation import run_evaluation
     from library.train.evaluation_table import EvaluationTable
     from library.train.evaluator import evaluate_checkpoint, evaluate_checkpoints

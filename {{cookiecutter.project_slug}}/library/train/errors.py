@@ -29,20 +29,6 @@ class DivergedError(RunError):
 
 
 @contextlib.contextmanager
-def translate_restore_errors(run: "Run") -> Iterator[None]:
-    """Translate the error of a checkpoint that is damaged, such as one that was cut off."""
-    try:
-        yield
-    except (tf.errors.OutOfRangeError, tf.errors.DataLossError) as error:
-        if "RestoreV2" not in error.message:
-            raise
-        folders = f"{run.settings.model_dir} or {run.settings.best_model_dir}"
-        raise UserError(
-            f"model: a checkpoint in {folders} is damaged: choose another one"
-        ) from error
-
-
-@contextlib.contextmanager
 def translate_errors(run: "Run", *data: str) -> Iterator[None]:
     """Translate TensorFlow errors that the user can act on into one-line messages.
 
@@ -51,8 +37,7 @@ def translate_errors(run: "Run", *data: str) -> Iterator[None]:
         data: the datasets that are read.
     """
     try:
-        with translate_restore_errors(run):
-            yield
+        yield
     except tf.errors.InvalidArgumentError as error:
         found = read_divergence(error)
         if not found:

@@ -19,6 +19,8 @@ def run_evaluation(run: "Run") -> None:
     path: str = getattr(run.settings, field)
     run.expect_target(run.card(field), field, "model")
     check_folder("run", folder)
+    check_folder("model_dir", run.settings.model_dir / f"eval_{split}")  # for TensorBoard
+    options = run_record.last_options(run.settings.model_dir)
     hook = StatsHook(run.head)
     with translate_errors(run, path):
         metrics = run.estimator().evaluate(
@@ -41,6 +43,6 @@ def run_evaluation(run: "Run") -> None:
         stats=hook.stats,
         curves=read_curves(run.settings.model_dir, metrics=numbers),
         facts={**facts, "step": str(step)},
-        settings=run_record.last_options(run.settings.model_dir),
+        settings=options,
     )
     print(f"wrote metrics.json, report.html and its parts to {folder}")

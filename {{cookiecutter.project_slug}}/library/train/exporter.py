@@ -12,7 +12,8 @@ from typing import Any
 import tensorflow as tf
 
 from library.estimator import Exporter
-from library.util import UserError, replacing, write_json, write_text
+from library.train.checkpoints import damage, name_checkpoints, newest_checkpoint
+from library.util import UserError, replacing, write_json
 
 BEST_FILE, PATIENCE_FILE = "best.json", "patience.json"
 FORMAT_VERSION = 1
@@ -100,14 +101,7 @@ class BestCheckpointExporter(Exporter):
                 shutil.copyfile(source, temporary)
         record = {"metric": self.metric, "mode": self.mode, **ranked[0], "kept": ranked}
         write_json(folder / BEST_FILE, {"format_version": FORMAT_VERSION, **record})
-        paths = [_checkpoint_of(folder, one["step"]) for one in ranked]
-        state = tf.compat.v1.train.generate_checkpoint_state_proto(
-            str(folder), paths[0], all_model_checkpoint_paths=paths[::-1]
-        )
-        write_text(folder / "checkpoint", str(state))
-        for file in folder.glob("model.ckpt-*"):
-            if str(file.with_suffix("")) not in paths:
-                file.unlink()
+        name_checkpoints(folder, [f"model.ckpt-{one['step']}" for one in ranked[::-1]])
         return str(folder / Path(checkpoint_path).name)
 
     def _rank(self, one: dict[str, Any]) -> tuple[float, int]:
@@ -169,16 +163,21 @@ def find_checkpoint(
         option: the one that says so, for the error.
     """
     model = str(model)
+    folder, checkpoint = str(model_dir) if model == "latest" else model, None
     if model == "best":
         best = read_best(best_model_dir)
         if best is None:
             raise UserError(f"{option}: there is no best model in {best_model_dir}: train first")
-        return _checkpoint_of(best_model_dir, best["step"])
-    folder = str(model_dir) if model == "latest" else model
-    checkpoint = tf.train.latest_checkpoint(folder) if os.path.isdir(folder) else folder
-    if checkpoint and os.path.exists(f"{checkpoint}.index"):
+        folder = _checkpoint_of(best_model_dir, best["step"])
+    if os.path.isdir(folder):
+        checkpoint = newest_checkpoint(option, folder)
+    elif os.path.exists(f"{folder}.index"):
+        checkpoint = folder
+        if reason := damage(checkpoint):
+            raise UserError(f"{option}: {checkpoint} cannot be read: {reason}")
+    if checkpoint:
         return checkpoint
-    if model == "latest":
+    if model in ("best", "latest"):
         raise UserError(f"{option}: there is no checkpoint in {folder}: train first")
     raise UserError(
         f"{option}: there is no checkpoint {model} (allowed: latest, best, or the path of one)"

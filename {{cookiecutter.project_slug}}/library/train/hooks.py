@@ -11,6 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from library.estimator import SessionRunArgs, SessionRunHook
+from library.train.checkpoints import SafeSaver
 from library.train.exporter import BestCheckpointExporter
 
 EARLY_STOP_SECS = 5.0
@@ -36,12 +37,13 @@ class GracefulStopHook(SessionRunHook):
         """`saves` says whether this process is the one that saves."""
         self.checkpoint, self.saves = str(Path(model_dir) / "model.ckpt"), saves
         self.deadline = math.inf if max_minutes is None else time.monotonic() + 60 * max_minutes
-        self.asked = False
+        self.asked = self.stepped = False
         self.in_evaluation = _StopInEvaluationHook(self)
 
     @property
     def due(self) -> bool:
-        return self.asked or time.monotonic() >= self.deadline
+        # Not before a step: each start makes progress, however long it takes to get there.
+        return self.asked or (self.stepped and time.monotonic() >= self.deadline)
 
     def begin(self) -> None:
         self.global_step = tf.compat.v1.train.get_global_step()
@@ -53,6 +55,7 @@ class GracefulStopHook(SessionRunHook):
         self.asked = True
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
+        self.stepped = True
         if self.due:
             session = run_context.session
             step = int(session.run(self.global_step))
@@ -92,11 +95,17 @@ class CheckpointHook(tf.compat.v1.train.CheckpointSaverHook):
     interrupted would be evaluated at other steps than one that was not.
     """
 
-    def __init__(self, model_dir: str | Path, every: int):
+    def __init__(self, model_dir: str | Path, every: int, *, keep: int = 5):
         super().__init__(str(model_dir), save_steps=every)
+        self.keep = keep
         self._timer = _Multiples(every_steps=every)
         self.seconds = 0.0
         """Time spent in checkpoints, and in the evaluations that come after them."""
+
+    def begin(self) -> None:
+        super().begin()
+        savers = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.SAVERS)
+        savers[:] = [SafeSaver(max_to_keep=self.keep)]  # in the place of the Estimator's own
 
     def _save(self, session: Any, step: int) -> Any:
         begin = time.monotonic()

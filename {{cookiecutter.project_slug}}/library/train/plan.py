@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from library.train import run_record
+from library.train.checkpoints import newest_checkpoint
 from library.train.exporter import global_step_of, read_best
 from library.train.model_card import ModelCard
-from library.util import UserError, check_folder
+from library.util import UserError
 
 if TYPE_CHECKING:
     from library.train.run import Run
@@ -128,9 +129,7 @@ def description(run: "Run", plan: Plan) -> Iterator[str]:
 def _last_checkpoint(run: "Run") -> tuple[str | None, int]:
     """The checkpoint to go on from, and its step: it has to fit the model."""
     settings = run.settings
-    for name in ("model_dir", "best_model_dir"):
-        check_folder(name, getattr(settings, name))
-    latest = tf.train.latest_checkpoint(str(settings.model_dir))
+    latest = newest_checkpoint("model_dir", settings.model_dir)
     records = run_record.load(settings.model_dir) if latest else []
     places = [_best_place(dataclasses.asdict(settings))]
     places += [_best_place(record["settings"]) for record in records[-1:]]

@@ -100,6 +100,11 @@ class Run:
         return self.settings.train_batch_size // parts
 
     @property
+    def keeps_best(self) -> bool:
+        """Whether this process is the one that evaluates while training, and keeps the best."""
+        return self.cluster.is_evaluator or not self.cluster.addresses
+
+    @property
     def model(self) -> ModelCard:
         assert self.model_card is not None, "for_training or trained comes first"
         return self.model_card

@@ -13,6 +13,7 @@ from library.distribute import Cluster, Parallel, WatchHook, end_unless_there, s
 from library.estimator import EvalSpec, ModeKeys, TrainSpec, train_and_evaluate
 from library.report import EvaluationImagesHook, InputImagesHook, StatsHook, add_table
 from library.train import run_record
+from library.train.checkpoints import resume_from
 from library.train.errors import DivergedError, translate_errors
 from library.train.evaluation_table import EvaluationTable
 from library.train.evaluator import evaluate_checkpoint, evaluate_checkpoints
@@ -33,7 +34,7 @@ from library.train.overfit import overfit
 from library.train.plan import Plan, check_batch, description
 from library.train.progress import ProgressHook
 from library.train.warm_start import WarmStart
-from library.util import RunError, StatusLine, locked, remove_leftovers, write_json
+from library.util import RunError, StatusLine, check_folder, locked, remove_leftovers, write_json
 
 if TYPE_CHECKING:
     from library.train.run import Run
@@ -61,11 +62,18 @@ def start_training(run: "Run") -> None:
     if settings.overfit:
         overfit(run, epoch_examples)
         return
-    plan = Plan.of(run, epoch_examples)
-    if plan.checkpoint:  # its numbers, such as the mean of the labels, are those of the run
-        run = run.replace(model_card=ModelCard.load(settings.model_dir))
-    run = run.replace(plan=plan)
-    _Training(run, strategy).start()
+    writes = {"model_dir": cluster.is_chief, "best_model_dir": run.keeps_best}
+    with contextlib.ExitStack() as stack:
+        for option, is_mine in writes.items():
+            folder = getattr(settings, option)
+            if is_mine:
+                stack.enter_context(locked(option, folder))
+            else:
+                check_folder(option, folder)
+        plan = Plan.of(run, epoch_examples)
+        if plan.checkpoint:  # its numbers, such as the mean of the labels, are those of the run
+            run = run.replace(model_card=ModelCard.load(settings.model_dir))
+        _Training(run.replace(plan=plan), strategy).start()
 
 
 class _Training:
@@ -99,15 +107,6 @@ class _Training:
         with translate_errors(run, settings.train_data):
             run.inputs.train_input(run)  # opened, or cached, before anything is written
         warm_start = self._warm_start()
-        with contextlib.ExitStack() as stack:
-            if run.cluster.is_chief:
-                settings.model_dir.mkdir(parents=True, exist_ok=True)
-                message = f"model_dir: {settings.model_dir}: another process trains this run"
-                stack.enter_context(locked(settings.model_dir, message))
-            self._start(warm_start)
-
-    def _start(self, warm_start: WarmStart | None) -> None:
-        run, plan, settings = self.run, self.plan, self.run.settings
         self._write_start(warm_start)
         if settings.deterministic and tf.config.list_physical_devices("GPU"):
             tf.config.experimental.enable_op_determinism()
@@ -144,7 +143,9 @@ class _Training:
 
     def _train_spec(self, stop: GracefulStopHook) -> TrainSpec:
         run, plan, settings, cluster = self.run, self.plan, self.run.settings, self.run.cluster
-        save = CheckpointHook(settings.model_dir, plan.steps_between_evals)
+        save = CheckpointHook(
+            settings.model_dir, plan.steps_between_evals, keep=settings.keep_checkpoint_max
+        )
         images = InputImagesHook(settings.model_dir, run.head, every=self._steps_between_images)
         progress = ProgressHook(
             ("loss", *run.head.metric_names),
@@ -212,12 +213,14 @@ class _Training:
                 print(f"changed since the last start: {change}")
             run.model.save(settings.model_dir)
             remove_leftovers(settings.model_dir)
+            if self.plan.checkpoint:  # in the place of a newer one that cannot be read
+                resume_from(self.plan.checkpoint)
             for name in ("settings", "hyperparameters"):
                 values = run_record.options_used(getattr(run, name))
                 add_table(settings.model_dir, name, values, self.plan.step)
             if warm_start:
                 warm_start.save(settings.model_dir)
-        if run.cluster.is_evaluator or not run.cluster.addresses:
+        if run.keeps_best:
             remove_leftovers(settings.best_model_dir)
 
     def _record_start(self) -> list[str]:

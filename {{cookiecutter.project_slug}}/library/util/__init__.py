@@ -15,12 +15,14 @@ if TYPE_CHECKING:
         files_below,
         is_inside,
         is_junk,
-        locked,
+        make_folder,
+        moving_into,
         remove_leftovers,
         replacing,
         write_json,
         write_text,
     )
+    from library.util.lock import locked
     from library.util.log import attach_log, redirect_native_logs
     from library.util.progress import Progress, StatusLine, counted
 

@@ -1,18 +1,16 @@
 """Files that are written whole or not at all; the files below a folder."""
 
 import contextlib
+import itertools
 import json
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from library.util.errors import UserError
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
 
 JUNK = ("Thumbs.db", "desktop.ini", "__MACOSX")
 LINK_OUT = "a link that leads out of the dataset"
@@ -22,18 +20,64 @@ LINK_OUT = "a link that leads out of the dataset"
 def replacing(path: str | Path) -> Iterator[Path]:
     """A temporary name beside `path`, which becomes `path` when the block ends without an error.
 
-    The content is on the disk before the name is, so that not even a power cut leaves half a file.
+    The content is on the disk before the name is, and the name when this returns: not even a power
+    cut leaves half a file, or one that names another one that is not there.
     """
     path = Path(path)
-    # Two containers that share a disk may have the same process id.
-    temporary = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
+    temporary = _temporary(path.parent, path.name)
     try:
         yield temporary
-        with open(temporary, "r+b") as file:
-            os.fsync(file.fileno())
+        _sync(temporary)
         os.replace(temporary, path)
+        _sync(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def moving_into(folder: str | Path) -> Iterator[Path]:
+    """A temporary folder, whose files move to `folder` when the block ends without an error.
+
+    The contents are on the disk before the names are, as for `replacing`.
+    """
+    temporary = _temporary(Path(folder), "files")
+    temporary.mkdir()
+    try:
+        yield temporary
+        files = sorted(temporary.iterdir())
+        for file in files:
+            _sync(file)
+        for file in files:
+            os.replace(file, Path(folder) / file.name)
+        _sync(Path(folder))
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _temporary(folder: Path, name: str) -> Path:
+    """A new name; two containers that share a disk may have the same process id."""
+    return folder / f".{name}.{os.getpid()}-{os.urandom(4).hex()}.tmp"
+
+
+def _sync(path: Path) -> None:
+    """Write a file, or the names in a folder, to the disk."""
+    if path.is_dir() and os.name == "nt":
+        return  # Windows opens no folders
+    handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def make_folder(folder: str | Path) -> list[Path]:
+    """Make a folder with those above it, and return the new ones, the innermost first."""
+    places = (Path(folder), *Path(folder).parents)
+    new = list(itertools.takewhile(lambda place: not place.exists(), places))
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    for place in new:
+        _sync(place.parent)
+    return new
 
 
 def write_text(path: str | Path, text: str) -> None:
@@ -52,38 +96,20 @@ def check_folder(option: str, folder: str | Path) -> None:
     path = next(path for path in (Path(folder), *Path(folder).parents) if path.exists())
     if not path.is_dir():
         raise UserError(f"{option}: {path} is a file, not a folder")
-    if not os.access(path, os.W_OK):
-        raise UserError(f"{option}: {path} is not writable")
-
-
-@contextlib.contextmanager
-def locked(folder: str | Path, message: str) -> Iterator[None]:
-    """Keep other processes out of such a block for this folder: they get a UserError, `message`.
-
-    The lock ends with the process, however that ends. On Windows there is none.
-    """
-    if fcntl is None:
-        yield
-        return
-    handle = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(handle)
-        raise UserError(message) from error
-    except OSError:
-        pass  # a disk without locks
-    try:
-        yield
-    finally:
-        os.close(handle)
+        tempfile.TemporaryFile(dir=path).close()
+    except OSError as error:
+        raise UserError(f"{option}: {path} is not writable: {error.strerror}") from error
 
 
 def remove_leftovers(folder: str | Path) -> None:
-    """Delete temporary files of killed processes: ours, and TensorFlow's."""
+    """Delete temporary files and folders of killed processes: ours, and TensorFlow's."""
     for pattern in (".*.tmp", "*.tempstate*"):
         for file in Path(folder).glob(pattern):
-            file.unlink(missing_ok=True)
+            if file.is_dir():
+                shutil.rmtree(file, ignore_errors=True)
+            else:
+                file.unlink(missing_ok=True)
 
 
 def is_junk(name: str) -> bool:

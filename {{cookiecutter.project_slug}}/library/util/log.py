@@ -55,12 +55,12 @@ def redirect_native_logs() -> Iterator[None]:
 
 
 def attach_log(folder: str | Path) -> None:
-    """Append the messages so far, and all that follow, to FILE in `folder`, if that exists."""
-    if not _pending or not Path(folder).is_dir():
+    """Append the messages so far, and all that follow, to FILE in `folder`, if that is possible."""
+    if not _pending:
         return
-    file = _pending.pop()
-    file.seek(0)
-    with open(Path(folder) / FILE, "ab") as log:
+    with contextlib.suppress(OSError), open(Path(folder) / FILE, "ab") as log:
+        file = _pending.pop()
+        file.seek(0)
         header = f"\n==== {time.strftime('%Y-%m-%d %H:%M:%S')}  {shlex.join(sys.argv)}\n"
         log.write(header.encode(errors="replace") + file.read())
         log.flush()
