@@ -69,7 +69,7 @@ EFFECTS: dict[str, tuple] = {
     "adam_epsilon": (1e-2, WEIGHTS),
     "learning_rate_schedule": ("exponential", WEIGHTS),
     "warmup_epochs": (1.0, WEIGHTS),
-    "decay_epochs": (1.0, WEIGHTS, {"learning_rate_schedule": "exponential"}),
+    "decay_epochs": (0.5, WEIGHTS, {"learning_rate_schedule": "exponential"}),
     "decay_rate": (0.1, WEIGHTS, {"learning_rate_schedule": "exponential"}),
     "clip_gradient_norm": (0.01, WEIGHTS),
     "l2_regularization": (1.0, WEIGHTS),

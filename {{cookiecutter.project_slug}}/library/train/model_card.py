@@ -75,7 +75,8 @@ class ModelCard:
     def applied_to(self, hyperparameters: Any, given: Collection[str], folder: str | Path) -> Any:
         """The hyperparameters, a dataclass of options, with the architecture of this card.
 
-        One that is `given` on the command line must not differ from that of the card in `folder`.
+        One that is `given` on the command line must not differ from that of the card in `folder`;
+        null, which stands for what follows from others, does not.
         """
         kind: type = type(hyperparameters)
         options, changes, lines = options_of(kind), {}, []
@@ -84,7 +85,7 @@ class ModelCard:
             if name not in options or _last_part(mine) == _last_part(found):
                 continue
             changes[name] = options[name].value(word_of(found), Path())
-            if name in given:
+            if name in given and mine is not None:
                 lines.append(
                     f"{name}: {word_of(mine)}, but the model in {folder} has {word_of(found)}: "
                     f"leave --{name} out"
