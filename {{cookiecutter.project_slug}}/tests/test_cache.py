@@ -61,6 +61,16 @@ def test_a_cache_changes_nothing_of_what_is_seen(settings, kind, start):
 
 
 @pytest.mark.parametrize("kind", ["memory", "file"])
+def test_a_cache_is_filled_where_an_estimator_builds_its_graph(settings, kind):
+    kept = dataclasses.replace(settings, cache=kind)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        records = train_records(kept)
+        (_, key, record) = tf.compat.v1.data.make_one_shot_iterator(records).get_next()
+        found = [session.run((key, record)) for _ in range(COUNT)]
+    assert found == [(key, record) for _, key, record in samples(settings)]
+
+
+@pytest.mark.parametrize("kind", ["memory", "file"])
 def test_what_is_kept_can_be_made_of_the_records(settings, kind):
     before = contents(settings)
     kept = dataclasses.replace(settings, cache=kind)

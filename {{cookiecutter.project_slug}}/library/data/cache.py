@@ -68,15 +68,16 @@ def cached(
     card = Card.load(f"{path}.json")
     version = hashlib.sha256(f"{card}{convert.__module__}.{convert.__qualname__}".encode())
     name = Path(folder) / f"{Path(path).name}-{version.hexdigest()[:16]}"
-    if kind == "memory":
-        if name not in _in_memory:
-            _in_memory.clear()  # one is kept at a time
-            _in_memory[name] = _read(path, convert, read_shard)
-        return _in_memory[name]
-    check_folder("cache_dir", folder)
-    if not Path(f"{name}.json").exists():
-        _fill(name, path, convert, read_shard)
-    return Reader(name)
+    with tf.__internal__.eager_context.eager_mode():  # also where an Estimator builds its graph
+        if kind == "memory":
+            if name not in _in_memory:
+                _in_memory.clear()  # one is kept at a time
+                _in_memory[name] = _read(path, convert, read_shard)
+            return _in_memory[name]
+        check_folder("cache_dir", folder)
+        if not Path(f"{name}.json").exists():
+            _fill(name, path, convert, read_shard)
+        return Reader(name)
 
 
 def _read(path: str, convert: Convert, read_shard: ReadShard) -> Memory:

@@ -12,6 +12,7 @@ import hashlib
 import os
 import struct
 import threading
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from io import FileIO
 from pathlib import Path
@@ -161,6 +162,8 @@ class Records:
                 f"{name}: {len(shards)} shards are more files than this process may open: "
                 f"raise the limit (ulimit -n), or {advice}"
             ) from error
+        for file in self.files:
+            weakref.finalize(self, file.close)
 
     @property
     def num_examples(self) -> int:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from library.train.errors import DivergedError, translate_errors
     from library.train.evaluation import run_evaluation
     from library.train.evaluation_table import EvaluationTable
-    from library.train.evaluator import evaluate_checkpoint, evaluate_checkpoints
+    from library.train.evaluator import KeptEvaluation, evaluate_checkpoint, evaluate_checkpoints
     from library.train.exporter import (
         BestCheckpointExporter,
         find_checkpoint,

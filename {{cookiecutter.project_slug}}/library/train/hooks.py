@@ -1,18 +1,23 @@
-"""Hooks of a training: checkpoints, stopping gracefully, stopping early, XLA."""
+"""Hooks of a training: checkpoints, stopping gracefully, stopping early, XLA, thresholds."""
 
+import dataclasses
 import math
 import os
 import signal
 import time
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
 from library.estimator import SessionRunArgs, SessionRunHook
+from library.report import StatsHook
 from library.train.checkpoints import SafeSaver
 from library.train.exporter import BestCheckpointExporter
+
+if TYPE_CHECKING:
+    from library.train.run import Run
 
 EARLY_STOP_SECS = 5.0
 """Seconds between looks at the evaluations of another process."""
@@ -162,3 +167,17 @@ class XlaHook(SessionRunHook):
             parts = sum(node.op == "_XlaRun" for graph in graphs for node in graph.node)
             what = f"{parts} parts of the step are compiled" if parts else "nothing was compiled"
             print(f"xla: {what}", flush=True)
+
+
+class ThresholdsHook(tf.compat.v1.train.SessionRunHook):
+    """Keeps the thresholds that an evaluation has chosen in model.json, for the best checkpoint."""
+
+    def __init__(self, run: "Run", evaluation: StatsHook):
+        self.run, self.evaluation = run, evaluation
+
+    def end(self, session: tf.compat.v1.Session) -> None:
+        thresholds = getattr(self.evaluation.stats, "thresholds", ())
+        if thresholds:
+            model = self.run.model
+            target = dataclasses.replace(model.target, thresholds=tuple(thresholds))
+            dataclasses.replace(model, target=target).save(self.run.settings.model_dir)

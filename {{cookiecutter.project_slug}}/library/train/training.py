@@ -1,7 +1,6 @@
 """The command train: a run from where it stands to its end."""
 
 import contextlib
-import dataclasses
 import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -11,12 +10,12 @@ import tensorflow as tf
 from library.data import num_train_examples
 from library.distribute import Cluster, Parallel, WatchHook, end_unless_there, serve
 from library.estimator import EvalSpec, ModeKeys, TrainSpec, train_and_evaluate
-from library.report import EvaluationImagesHook, InputImagesHook, StatsHook, add_table
+from library.report import EvaluationImagesHook, InputImagesHook, add_table
 from library.train import run_record
 from library.train.checkpoints import resume_from
 from library.train.errors import DivergedError, translate_errors
 from library.train.evaluation_table import EvaluationTable
-from library.train.evaluator import evaluate_checkpoint, evaluate_checkpoints
+from library.train.evaluator import KeptEvaluation, evaluate_checkpoint, evaluate_checkpoints
 from library.train.exporter import (
     BestCheckpointExporter,
     find_checkpoint,
@@ -27,6 +26,7 @@ from library.train.hooks import (
     CheckpointHook,
     EarlyStopHook,
     GracefulStopHook,
+    ThresholdsHook,
     XlaHook,
 )
 from library.train.model_card import MODEL_FILE, ModelCard
@@ -91,6 +91,8 @@ class _Training:
             assets=[settings.model_dir / MODEL_FILE],
         )
         self.early_stop = EarlyStopHook(self.exporter, settings.early_stopping_evals or math.inf)
+        # A new run is written when its input is open, or cached: not before a mistake is found.
+        self.begins_with_input = not (self.plan.checkpoint or run.cluster.is_evaluator)
         self.evaluated = not self.plan.evaluation_due or (
             self.exporter.evaluated_step == self.plan.step
         )
@@ -104,28 +106,26 @@ class _Training:
         if self.evaluated and self.early_stop.due:
             print(f"stopped early at step {plan.step}; raise --early_stopping_evals to continue")
             return
-        with translate_errors(run, settings.train_data):
-            run.inputs.train_input(run)  # opened, or cached, before anything is written
-        warm_start = self._warm_start()
-        self._write_start(warm_start)
         if settings.deterministic and tf.config.list_physical_devices("GPU"):
             tf.config.experimental.enable_op_determinism()
-        for text in description(run, plan):
-            print(text)
+        self.warm_start = self._warm_start()
+        if not self.begins_with_input:
+            self._write_start()
         with (
             self._divergence_on_file(),
             translate_errors(run, settings.train_data, settings.validation_data),
             self.line,
         ):
-            self._train(warm_start)
+            self._train()
         if run.cluster.addresses and not run.cluster.is_evaluator:
             print(f"done: {run.cluster.name}")
         else:
             self._print_end()
 
-    def _train(self, warm_start: WarmStart | None) -> None:
+    def _train(self) -> None:
         run, plan = self.run, self.plan
-        estimator = run.estimator(strategy=self.strategy, warm_start=warm_start)
+        estimator = run.estimator(strategy=self.strategy, warm_start=self.warm_start)
+        estimator.evaluate = KeptEvaluation(estimator)
         stop = GracefulStopHook(
             run.settings.model_dir,
             max_minutes=run.settings.max_minutes,
@@ -164,7 +164,7 @@ class _Training:
             finished=lambda: self._last_step() >= plan.steps,
         )
         return TrainSpec(
-            lambda: run.inputs.train_input(run),
+            self._train_input,
             max_steps=plan.steps,
             hooks=[
                 *[watch] * bool(cluster.needed),
@@ -191,7 +191,7 @@ class _Training:
             hooks=[
                 *[stop.in_evaluation] * (not run.cluster.is_evaluator),
                 images,
-                _ThresholdsHook(run, images),
+                ThresholdsHook(run, images),
             ],
             exporters=[
                 self.exporter,
@@ -205,8 +205,14 @@ class _Training:
         between = self.plan.steps_between_evals
         return between * math.ceil(self.run.settings.save_summary_steps / between)
 
-    def _write_start(self, warm_start: WarmStart | None) -> None:
-        """Bring the folders up to this start, each by the process that writes there."""
+    def _train_input(self) -> tf.data.Dataset:
+        dataset = self.run.inputs.train_input(self.run)
+        if self.begins_with_input:
+            self._write_start()
+        return dataset
+
+    def _write_start(self) -> None:
+        """Bring the folders up to this start, each by the process that writes there; print it."""
         run, settings = self.run, self.run.settings
         if run.cluster.is_chief:
             for change in self._record_start():
@@ -218,10 +224,12 @@ class _Training:
             for name in ("settings", "hyperparameters"):
                 values = run_record.options_used(getattr(run, name))
                 add_table(settings.model_dir, name, values, self.plan.step)
-            if warm_start:
-                warm_start.save(settings.model_dir)
+            if self.warm_start:
+                self.warm_start.save(settings.model_dir)
         if run.keeps_best:
             remove_leftovers(settings.best_model_dir)
+        for text in description(run, self.plan):
+            print(text)
 
     def _record_start(self) -> list[str]:
         """Append to run.yaml; return what has changed since the last start."""
@@ -286,17 +294,3 @@ class _Training:
         if best:
             where = f"step {best['step']}, in {settings.best_model_dir}"
             print(f"best model: {best['metric']} {best['value']:.4f} at {where}")
-
-
-class _ThresholdsHook(tf.compat.v1.train.SessionRunHook):
-    """Keeps the thresholds that an evaluation has chosen in model.json, for the best checkpoint."""
-
-    def __init__(self, run: "Run", evaluation: StatsHook):
-        self.run, self.evaluation = run, evaluation
-
-    def end(self, session: tf.compat.v1.Session) -> None:
-        thresholds = getattr(self.evaluation.stats, "thresholds", ())
-        if thresholds:
-            model = self.run.model
-            target = dataclasses.replace(model.target, thresholds=tuple(thresholds))
-            dataclasses.replace(model, target=target).save(self.run.settings.model_dir)
