@@ -94,7 +94,7 @@ SAME_WEIGHTS += ("epochs_between_evals", "keep_best_max", "cache", "cache_dir")
 
 
 PNG = tf.io.encode_png(np.zeros([1, 1, 3], np.uint8)).numpy()
-DRAWING = ("library.report.figures.png", "library.report.tensorboard.png")
+DRAWING = ("library.report.figures.png", "library.report.png")
 """Drawing has its own tests, and takes half the time."""
 
 

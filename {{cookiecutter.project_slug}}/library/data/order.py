@@ -39,6 +39,7 @@ def shuffle_and_repeat(
         )
     first_epoch, first_position = divmod(start, num_examples)
 
+    @tf.autograph.experimental.do_not_convert
     def permutation(epoch: tf.Tensor) -> tf.data.Dataset:
         key = tf.random.stateless_uniform(
             [3], seed=tf.stack([seed, epoch]), minval=None, maxval=None, dtype=tf.uint32

@@ -16,6 +16,7 @@ that TensorFlow takes the pixels behind it without a copy."""
 RAW_MARK = b"RAW3"
 
 
+@tf.autograph.experimental.do_not_convert  # nothing here branches on tensors in Python
 def decode_window(
     encoded: tf.Tensor, window_of: Callable[[tf.Tensor], tf.Tensor], *, image_size: int
 ) -> tf.Tensor:
@@ -98,6 +99,7 @@ def central_square(shape: tf.Tensor) -> tf.Tensor:
     return tf.stack([(height - edge) // 2, (width - edge) // 2, edge, edge])
 
 
+@tf.autograph.experimental.do_not_convert
 def resize(image: tf.Tensor, *, image_size: int, antialias: bool) -> tf.Tensor:
     """Any image as a square: uint8 [height, width, 3] -> float32 in [0, 255].
 
@@ -129,6 +131,7 @@ def normalize(images: tf.Tensor) -> tf.Tensor:
     return tf.cast(images, tf.float32) / 127.5 - 1.0
 
 
+@tf.autograph.experimental.do_not_convert
 def central_crop(
     encoded: tf.Tensor, *, image_size: int, antialias: bool = True, dtype: str = "float32"
 ) -> tf.Tensor:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from library.util import lazy
 
 if TYPE_CHECKING:
+    from library.report import figures
     from library.report.figures import image_grid, png
     from library.report.kinds import (
         LOGIT_BINS,

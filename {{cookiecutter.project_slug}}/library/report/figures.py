@@ -15,6 +15,7 @@ from typing import Any
 import matplotlib
 import numpy as np
 from matplotlib import font_manager
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter, StrMethodFormatter
@@ -27,6 +28,7 @@ MOST_COUNTS, MOST_NAMES, FEW_NAMES = 20, 40, 20
 """Classes whose counts are written, and whose names all are; of more, so many names are."""
 NAME_LENGTH = 22  # letters of the name of a class, at most
 MOST_MARKERS = 40  # points of a curve that are all marked
+MANY_COLORS = 8192  # more than those of a drawing with smooth letters
 WIDE = 1.6  # width by height of images of which fewer are side by side
 
 FONTS = """
@@ -175,17 +177,23 @@ def image_grid(images: Sequence[np.ndarray], captions: Sequence[str]) -> Figure:
     columns = 3 if aspect(images) > WIDE else 5
     rows = max(math.ceil(len(images) / columns), 1)
     width = 7 / columns  # inches
-    height = width / max(aspect(images), 1) + 0.45
-    figure = Figure((7, rows * height), layout="constrained")
+    tall = width / max(aspect(images), 1)
+    height = tall + 0.45
+    figure = Figure((7, rows * height))
     if not images:
         figure.text(0.5, 0.5, "none", ha="center")
-    grid = figure.subplots(rows, columns, squeeze=False).ravel()
-    for axes in grid:
-        axes.set_axis_off()
-    for axes, image, caption in zip(grid, images, captions, strict=False):
-        axes.imshow(image)  # small ones are enlarged without blur
+    # In one pair of axes, whose unit is the inch: a pair for each takes four times as long.
+    axes = figure.add_axes((0, 0, 1, 1), xlim=(0, 7), ylim=(rows * height, 0))
+    axes.set_axis_off()
+    for number, (image, caption) in enumerate(zip(images, captions, strict=False)):
+        row, column = divmod(number, columns)
+        middle, top = (column + 0.5) * width, row * height + 0.05
+        scale = min((width - 0.1) / image.shape[1], (tall - 0.1) / image.shape[0])
+        half, bottom = scale * image.shape[1] / 2, top + scale * image.shape[0]
+        # Small ones are enlarged without blur.
+        axes.imshow(image, extent=(middle - half, middle + half, bottom, top), aspect="auto")
         lines = [_shown(line, int(14 * width)) for line in caption.split("\n")]
-        axes.set_title("\n".join(lines), y=0, pad=-3, va="top", fontsize=8.5, fontweight="normal")
+        axes.text(middle, bottom + 0.05, "\n".join(lines), ha="center", va="top", fontsize=8.5)
     return figure
 
 
@@ -211,8 +219,13 @@ def curve(title: str, runs: Mapping[str, tuple[Sequence[int], Sequence[float]]])
 
 def png(figure: Figure, *, dpi: int = DPI) -> bytes:
     """The figure as a file of so many pixels an inch, with a palette of 256 colors for its size."""
-    buffer, small = io.BytesIO(), io.BytesIO()
+    figure.set_dpi(dpi)
+    canvas, file = FigureCanvasAgg(figure), io.BytesIO()
     with _style():
-        figure.savefig(buffer, format="png", dpi=dpi)
-    Image.open(buffer).convert("RGB").quantize(256).save(small, "png", optimize=True)
-    return small.getvalue()
+        canvas.draw()
+    pixels = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
+    # The finer method takes a second for the colors of photos.
+    fine = pixels.getcolors(MANY_COLORS) is not None
+    method = Image.Quantize.MEDIANCUT if fine else Image.Quantize.FASTOCTREE
+    pixels.quantize(256, method).save(file, "png")
+    return file.getvalue()

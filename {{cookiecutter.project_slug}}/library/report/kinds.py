@@ -2,13 +2,15 @@
 
 import collections
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.figure import Figure
 
-from library.report import figures
+from library import report  # whose figures import matplotlib when one is drawn
 from library.report.stats import EvaluationStats, Example
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 CONFIDENCE_BINS = 10
 """Of the reliability diagram, from 0 to 1."""
@@ -83,13 +85,13 @@ class ClassificationStats(EvaluationStats):
             row["most often predicted as"], row["times"] = others.get(label, ("", 0))
         return rows
 
-    def figures(self) -> Iterator[tuple[str, Figure]]:
+    def figures(self) -> Iterator[tuple[str, "Figure"]]:
         step = -(-len(self.names) // MATRIX_CELLS)
         confusion = np.zeros([-(-len(self.names) // step)] * 2, int)
         for (label, predicted), times in self.pairs.items():
             confusion[label // step, predicted // step] += times
-        yield "confusion_matrix", figures.confusion_matrix(confusion, self.names[::step])
-        yield "reliability", figures.reliability(self.bins)
+        yield "confusion_matrix", report.figures.confusion_matrix(confusion, self.names[::step])
+        yield "reliability", report.figures.reliability(self.bins)
 
 
 class MultiLabelStats(EvaluationStats):
@@ -192,7 +194,7 @@ class RegressionStats(EvaluationStats):
         true, predicted = example.outputs
         return f"{true:.4g}\npredicted as {predicted:.4g}"
 
-    def figures(self) -> Iterator[tuple[str, Figure]]:
+    def figures(self) -> Iterator[tuple[str, "Figure"]]:
         true, predicted, _ = self.points.T
-        yield "predictions", figures.scatter(true, predicted)
-        yield "errors", figures.histogram(predicted - true)
+        yield "predictions", report.figures.scatter(true, predicted)
+        yield "errors", report.figures.histogram(predicted - true)

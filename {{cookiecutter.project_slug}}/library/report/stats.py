@@ -3,11 +3,13 @@
 import abc
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import tensorflow as tf
-from matplotlib.figure import Figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 WORST = 24
 """Examples that are shown: the worst ones."""
@@ -59,7 +61,7 @@ class EvaluationStats(abc.ABC):
     def caption(self, example: Example) -> str:
         """What is written below the image, in two lines."""
 
-    def figures(self) -> Iterator[tuple[str, Figure]]:
+    def figures(self) -> Iterator[tuple[str, "Figure"]]:
         """By name; TensorBoard shows the first one."""
         return iter(())
 

@@ -11,10 +11,11 @@ import numpy as np
 import tensorflow as tf
 from PIL import Image
 
+from library import report  # whose figures import matplotlib when one is drawn
 from library.config import word_of
-from library.report.figures import image_grid, png
 from library.report.stats import Counted, StatsHook
 
+DPI = 100  # drawing takes time from training
 INPUTS = 16  # images of a batch that are shown
 KERNELS, KERNELS_PER_ROW, PIXELS = 64, 16, 8
 """Kernels of the first layer that are shown, how many side by side, and pixels of a weight."""
@@ -91,8 +92,8 @@ class InputImagesHook(tf.compat.v1.train.SessionRunHook):
             self.step = max(self.step, int(found["step"]))  # others may take steps, too
             if "images" in found:
                 captions = [self.head.caption(label) for label in found["labels"]]
-                grid = png(image_grid(list(found["images"]), captions))
-                add_image(self.folder, "inputs", grid, self.step)
+                grid = report.image_grid(list(found["images"]), captions)
+                add_image(self.folder, "inputs", report.png(grid, dpi=DPI), self.step)
             if "kernels" in found:
                 add_image(self.folder, "kernels", kernel_mosaic(found["kernels"]), self.step)
             self.seconds += time.monotonic() - begin
@@ -132,6 +133,6 @@ class EvaluationImagesHook(StatsHook):
         if not self.stats or not self.due(step):
             return
         images = [example.image for example in self.stats.worst]
-        grid = image_grid(images, list(map(self.stats.caption, self.stats.worst)))
+        grid = report.image_grid(images, list(map(self.stats.caption, self.stats.worst)))
         for name, figure in (*itertools.islice(self.stats.figures(), 1), ("mistakes", grid)):
-            add_image(self.folder, name, png(figure), step)
+            add_image(self.folder, name, report.png(figure, dpi=DPI), step)

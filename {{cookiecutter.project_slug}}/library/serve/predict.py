@@ -9,7 +9,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
-from library.report import WORST, image_grid, mistake_caption, png
+from library import report  # whose drawing imports matplotlib when it is used
+from library.report import WORST, mistake_caption
 from library.serve.files import STDIO, InputFiles, Row, find_files
 from library.train import Run
 from library.util import UserError, check_folder, counted, replacing
@@ -123,4 +124,5 @@ class WorstMistakes:
                 rank, row = next(rows)
                 caption = mistake_caption(row["label"], row["class"], row["probability"])
                 with replacing(folder / f"mistake-{rank:02}.png") as temporary:
-                    temporary.write_bytes(png(image_grid([image], [caption])))
+                    grid = report.image_grid([image], [caption])
+                    temporary.write_bytes(report.png(grid))
