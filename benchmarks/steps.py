@@ -6,6 +6,11 @@ The same network, loss, optimizer and batches from memory: our Estimator with th
 and Keras' `fit` with one step a call and with many, with XLA and without. Each runs in a process of
 its own, in turns; printed are medians of steps/s. What the timing of the steps costs is too little
 to be seen so: for that, it is turned on and off in one process.
+
+    python benchmarks/steps.py --system run --image_size 64 [--batch_size 32]
+
+prints of whole trainings, with an evaluation after each epoch of 14 steps, the share of the time
+after the first step that is neither steps nor batches of evaluations.
 """
 
 import argparse
@@ -23,10 +28,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from common import make_run, output_of, system_name
+from common import make_dataset, make_jpeg, make_run, output_of, system_name
 
 WARM_UP_STEPS, MANY, CLASSES, EXAMPLES = 100, 50, 10, 2048
 WINDOW, WINDOWS = 20, 20
+EPOCHS, STEPS, VALIDATED = 20, 14, 170
+"""Of a whole training: epochs, steps of each, and examples that are evaluated after it."""
 Options = SimpleNamespace
 
 
@@ -139,6 +146,49 @@ def _estimator(
         run.estimator().train(lambda: batches(options), hooks=hooks)
 
 
+def rest_of_run(options: Options) -> float:
+    """The share of a training, after its first step, that is neither steps nor evaluation."""
+    import tensorflow as tf
+    from library.train import start_training, training
+
+    begins, ends, train_and_evaluate = [], [], training.train_and_evaluate
+    hook: Any = tf.compat.v1.train.SessionRunHook
+
+    def timed(hooks: Any) -> list[Any]:
+        """The same hooks, in a frame that notes begin and end of what the session runs."""
+        first, last = hook(), hook()
+        last.before_run = lambda context: begins.append(time.perf_counter())
+        first.after_run = lambda context, values: ends.append((begins[-1], time.perf_counter()))
+        return [first, *hooks, last]
+
+    def with_times(estimator: Any, *specs: Any) -> Any:
+        timed_specs = [spec._replace(hooks=timed(spec.hooks)) for spec in specs]
+        return train_and_evaluate(estimator, *timed_specs)
+
+    training.train_and_evaluate = with_times
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
+        data = Path(folder) / "data"
+        data.mkdir()
+        jpegs = [make_jpeg(seed, 100, 75) for seed in range(34)]
+        make_dataset(data / "train", jpegs, copies=-(-STEPS * options.batch_size // 34))
+        make_dataset(data / "validation", jpegs, copies=VALIDATED // 34)
+        start_training(
+            make_run(
+                train_data=str(data / "train"),
+                validation_data=str(data / "validation"),
+                model_dir=Path(folder) / "checkpoints",
+                best_model_dir=Path(folder) / "best",
+                train_epochs=EPOCHS,
+                limit_train_examples=STEPS * options.batch_size,
+                train_batch_size=options.batch_size,
+                image_size=options.image_size,
+                live_progress=False,
+            )
+        )
+        whole = time.perf_counter() - ends[0][1]
+    return 1 - sum(end - begin for begin, end in ends[1:]) / whole
+
+
 def keras_fit(options: Options, *, steps_per_execution: int, jit: bool) -> float:
     import keras
     from project.settings import Hyperparameters
@@ -188,7 +238,7 @@ def keras_fit(options: Options, *, steps_per_execution: int, jit: bool) -> float
     return clock.steps_per_sec
 
 
-OURS, TIMING = "Estimator, as run.py trains", "timing"
+OURS, TIMING, RUN = "Estimator, as run.py trains", "timing", "run"
 ONE, FASTEST = "Keras fit, one step a call", f"Keras fit, {MANY} steps a call"
 SYSTEMS: dict[str, Callable[..., float]] = {
     OURS: estimator,
@@ -205,10 +255,13 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=8, help="of each, in a round")
     parser.add_argument("--image_size", type=int, default=28)
     parser.add_argument("--batch_size", type=int, default=32)
-    parser.add_argument("--system", choices=[*SYSTEMS, TIMING], help="only this one, here, once")
+    parser.add_argument(
+        "--system", choices=[*SYSTEMS, TIMING, RUN], help="only this one, here, once"
+    )
     options = parser.parse_args()
     if options.system:
-        function = timing_cost if options.system == TIMING else SYSTEMS[options.system]
+        others = {TIMING: timing_cost, RUN: rest_of_run}
+        function = others.get(options.system) or SYSTEMS[options.system]
         print(json.dumps(function(options)), flush=True)
         os._exit(0)
     found: dict[str, list[float]] = {name: [] for name in (*SYSTEMS, TIMING)}
