@@ -21,8 +21,8 @@ from PIL import Image
 PROJECT = next(Path(__file__).parent.parent.glob("*/run.py")).parent
 sys.path.insert(0, str(PROJECT))  # the project has no name to install it by
 
-from library.data import Card, Target  # noqa: E402
-from library.images import Jpeg, write_index, write_shard  # noqa: E402
+from library.data import Card, Target, write_index  # noqa: E402
+from library.images import Jpeg, write_shard  # noqa: E402
 
 if TYPE_CHECKING:
     from library.train import Run

@@ -16,8 +16,15 @@ import numpy as np
 from common import drain, in_turns, output_of, show_rates, system_name, timed
 
 import tensorflow as tf  # isort: skip  after library, which chooses its Keras
-from library.audio import Archive, log_mel, random_windows, to_float, write_index, write_shard
-from library.data import Card, Target, record_dataset, replay_dataset, shuffle_and_repeat
+from library.audio import Archive, log_mel, random_windows, to_float, write_shard
+from library.data import (
+    Card,
+    Target,
+    record_dataset,
+    replay_dataset,
+    shuffle_and_repeat,
+    write_index,
+)
 
 RATE, SECONDS, CLIPS, SHARDS, ROUNDS = 16000, 4, 1000, 4, 3
 WINDOWS, ELEMENTS = 10_000, 2000

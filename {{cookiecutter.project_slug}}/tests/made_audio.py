@@ -10,7 +10,7 @@ import soundfile
 import tensorflow as tf
 
 from library import audio
-from library.data import Card, Target
+from library.data import Card, Target, write_index
 
 RATE = 16000
 NOISE = np.random.default_rng(0).integers(-(2**31), 2**31, [4001, 6]).astype(np.int32)
@@ -93,7 +93,7 @@ def write_set(path: Path, waveforms: list[np.ndarray], shards: int = 1, **more) 
         )
         for n in range(shards)
     ]
-    audio.write_index(path, [rows for _, rows in written])
+    write_index(path, [rows for _, rows in written])
     options = {"sample_rate": RATE}
     entries = [shard for shard, _ in written]
     Card(list(target.classes), {}, entries, options, label=target.label).save(f"{path}.json")

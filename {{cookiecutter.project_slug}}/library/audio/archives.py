@@ -12,7 +12,7 @@ A dataset of audio clips called `train` in the folder `data` consists of
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, SupportsInt
 
@@ -20,8 +20,8 @@ import h5py
 import numpy as np
 
 from library.config import URL
-from library.data import Card, DamagedRecordError, Target
-from library.util import UserError, replacing
+from library.data import Card, DamagedRecordError, Examples, Target, write_index
+from library.util import UserError
 
 OPEN_FILES, OPEN_CLIPS = 32, 1024
 """Of each thread, kept open between reads."""
@@ -32,15 +32,6 @@ def index_dtype(target: Target) -> np.dtype:
     kinds = {"value": ("<f8",), "labels": ("u1", (-(-len(target.classes) // 8),))}
     label = kinds.get(target.label, ("<i4",))
     return np.dtype([("shard", "<u4"), ("label", *label), ("length", "<i8")])
-
-
-def write_index(path: Path | str, rows_by_shard: Iterable[np.ndarray]) -> None:
-    """Write the index of the dataset `path`: the rows of each shard, in the order of the shards."""
-    rows_by_shard = list(rows_by_shard)
-    for number, rows in enumerate(rows_by_shard):
-        rows["shard"] = number
-    with replacing(f"{path}.index") as temporary, open(temporary, "wb") as file:
-        np.save(file, np.concatenate(rows_by_shard))
 
 
 def index_row(label: Any, length: int, target: Target) -> tuple[int, Any, int]:
@@ -120,26 +111,20 @@ def _waveform(archive: h5py.File, name: str) -> h5py.Dataset:
     return waveform
 
 
-class Archive:
-    """The clips of a dataset by their number, in any order, from several threads.
+class Archive(Examples):
+    """The clips of a dataset by their number; a record is a whole waveform, as bytes.
 
-    Files stay open from read to read, each thread with handles of its own. A record is a whole
-    waveform, as bytes: so an Archive is a `library.data.Source`.
+    Files stay open from read to read, each thread with handles of its own.
     """
 
-    dtype = np.dtype(object)
-    shape: Sequence[int] = ()
-    shards: Sequence[str]
     index: np.ndarray[Any, Any]
 
     def __init__(self, path: str | Path, *, sample_rate: int | None = None):
-        """Open the dataset `path`, as "data/train", which has to be of this sample rate.
-
-        An index that is missing, or does not fit the card, is rebuilt.
+        """Open the dataset `path`, as "data/train", whose index is rebuilt if it does not fit.
 
         Raises:
-            UserError: a file is missing, or is not the one that the card describes, or is not on
-                this machine; or the sample rate is another one.
+            UserError: a file is missing, not the one of the card, or not on this machine; or the
+                sample rate is another one.
         """
         if URL.match(str(path)):
             raise UserError(f"{path}: audio clips are read from files of this machine only")
@@ -152,9 +137,7 @@ class Archive:
             )
         self.shards = self.card.files(path)
         if not self._open_index(f"{path}.index"):
-            self.index = np.empty(
-                0, index_dtype(self.card.target)
-            )  # Windows replaces no file that is open
+            vars(self).pop("index", None)  # Windows replaces no file that is open
             write_index(path, [_rows_of(shard, self.card.target) for shard in self.shards])
             if not self._open_index(f"{path}.index"):
                 raise UserError(f"{path}.json: its shards hold other audio clips")
@@ -191,16 +174,8 @@ class Archive:
     def read_windows(self, ids: np.ndarray, starts: np.ndarray, win_len: int) -> np.ndarray:
         """Parts of clips, with zeros before their beginning and behind their end.
 
-        Args:
-            ids: numbers of clips, int64 [n].
-            starts: the sample where each window begins, int64 [n]; it may be below 0.
-            win_len: samples in a window.
-
-        Returns:
-            int16 [n, win_len].
-
-        Raises:
-            DamagedRecordError: a clip is not what was written.
+        Of the clips `ids`, int64 [n], from the samples `starts` on, int64 [n], which may be below
+        0: int16 [n, win_len]; DamagedRecordError if a clip is not what was written.
         """
         windows = np.zeros([len(ids), win_len], np.int16)
         for window, number, start in zip(windows, ids.tolist(), starts.tolist(), strict=True):
@@ -222,9 +197,7 @@ class Archive:
             file = clip.parent.attrs["file"]
         return file.encode(errors="surrogateescape").decode(errors="replace")
 
-    def waveform(
-        self, number: int | np.integer, begin: int = 0, end: int | None = None
-    ) -> np.ndarray:
+    def waveform(self, number: SupportsInt, begin: int = 0, end: int | None = None) -> np.ndarray:
         """The waveform of this number, or a part of it, as long as there is: int16 [samples]."""
         clip = self._clip(int(number))
         with _translate_errors(functools.partial(self._place_of, int(number))):

@@ -3,7 +3,6 @@
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
@@ -11,15 +10,13 @@ import tensorflow as tf
 from library.audio.archives import Archive
 from library.audio.files import wav_bytes
 from library.audio.ops import random_window, random_windows
+from library.config import Settings
 from library.data import Source, read_by_id, train_records
 from library.util import UserError
 
-if TYPE_CHECKING:
-    from library.config import Settings
-
 
 def train_windows(
-    settings: "Settings",
+    settings: Settings,
     archive: Archive,
     win_len: int,
     start: int = 0,
@@ -57,9 +54,7 @@ def train_windows(
         worker=worker,
         open_data=lambda path: archive,
         read_shard=read_shard,
-        read=read_by_id
-        if whole
-        else lambda _, calls: random_windows(archive, win_len, seed, calls),
+        read=read_by_id if whole else read_windows,
     )
     return records.map(cut, num_parallel_calls=calls) if whole else records
 
@@ -85,7 +80,7 @@ def read_clips(archive: Archive, num_parallel_calls: int) -> Callable:
     return lambda ids: ids.map(read, num_parallel_calls=num_parallel_calls)
 
 
-def train_keys(settings: "Settings", start: int, count: int) -> list[str]:
+def train_keys(settings: Settings, start: int, count: int) -> list[str]:
     """The names of the files of `count` training examples, from the sample `start` of a run."""
     uncached, archive = dataclasses.replace(settings, cache="none"), Archive(settings.train_data)
     windows = train_windows(uncached, archive, 1, start).take(count)

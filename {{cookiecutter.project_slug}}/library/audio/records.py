@@ -36,7 +36,7 @@ QUIETEST = 1e-3
 """Share of the loudest energy: what is below differs from copy to copy in an MP3."""
 RANGE_DB = 80.0
 
-
+open_data = Archive
 Clip = tuple[np.ndarray, int]
 """A waveform, int16 [samples], and how many samples of it are stored together."""
 
@@ -136,11 +136,6 @@ def verify_shard(
         faults.append(str(error))
     found = {"examples": examples, "examples_per_class": dict(count)}
     return {"faults": faults, "sha256": digest, **found}
-
-
-def open_data(path: str | Path) -> Archive:
-    """The clips of the dataset `path`."""
-    return Archive(path)
 
 
 # ---- thumbnails --------------------------------------------------------------------------------

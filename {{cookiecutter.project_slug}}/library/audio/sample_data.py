@@ -57,16 +57,9 @@ def make_clip(names: Sequence[str], random: np.random.Generator) -> tuple[np.nda
 def make(
     folder: str | Path, *, per_class: dict[str, int], seed: int = 0, task: str = "class"
 ) -> None:
-    """Write a folder of WAV files per split; for labels or value with a table beside it.
+    """Write a folder of WAV files for each split; for labels or value with a table beside it.
 
-    Args:
-        folder: where; it must not exist yet.
-        per_class: number of clips of each sound, by split.
-        seed: other seeds give other clips.
-        task: class, labels or value.
-
-    Raises:
-        UserError: the folder exists already.
+    The folder must not exist yet; `per_class` is the number of clips of each sound, by split.
     """
     folder = Path(folder)
     if folder.exists():
@@ -82,12 +75,11 @@ def make(
                 elif task == "value":
                     names = ["tone"]
                 clip, pitch = make_clip(names, random)
-                file = Path(name, f"{name}-{number:04}.wav")
-                if task != "class":
-                    file = Path(f"{len(rows):05}.wav")
+                stem = f"{name}/{name}-{number:04}" if task == "class" else f"{len(rows):05}"
+                file = f"{stem}.wav"
                 (folder / split / file).parent.mkdir(parents=True, exist_ok=True)
                 soundfile.write(folder / split / file, clip, SAMPLE_RATE, "PCM_16")
-                rows.append([str(file), ";".join(names) if task == "labels" else f"{pitch:.4f}"])
+                rows.append([file, ";".join(names) if task == "labels" else f"{pitch:.4f}"])
         if task != "class":
             with open(folder / f"{split}.csv", "w", newline="", encoding="utf-8") as table:
                 csv.writer(table).writerows(rows)

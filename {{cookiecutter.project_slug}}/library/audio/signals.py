@@ -12,11 +12,7 @@ from library.util import BadFileError, UserError, files_below, is_junk
 
 
 def dataset_from_dir(path: str | Path, infinite: bool = False) -> tf.data.Dataset:
-    """The audio files in a folder for each class, in the order of their names.
-
-    Args:
-        path: the folder of the dataset: `path`/<class>/....
-        infinite: begin again after the last one, without end.
+    """The audio files in `path`/<class>/..., in the order of their names, once or infinitely.
 
     Returns:
         A dataset of dicts: `signal`, int32 [samples], or [samples, channels] where a file has

@@ -14,7 +14,7 @@ from library.convert.duplicates import HashedFile, exact_duplicates, read_checks
 from library.convert.jobs import Report, ShardJob
 from library.convert.options import VALIDATION
 from library.convert.plan import Plan
-from library.data import Card, Label, Shard, Target
+from library.data import Card, Label, Shard, Target, write_index
 from library.util import UserError, counted, replacing
 
 
@@ -47,7 +47,7 @@ def finish(plan: Plan, jobs: Mapping[str, Sequence[ShardJob]]) -> None:
         kind = (target.label, target.mean, target.std)
         cards[name] = Card([*target.classes], dict(count), shards, plan.recorded, *kind)
         cards[name].save(partial / f"{name}.json")
-        plan.modality.write_index(partial / name, [np.load(job.rows) for job in of_set])
+        write_index(partial / name, [np.load(job.rows) for job in of_set])
         write_checksums(partial / f"{name}.sha256", used[name])
     for pattern in ("scan-*", "*-?????-of-?????.*.json", "*-?????-of-?????.*.npy"):
         for file in partial.glob(pattern):

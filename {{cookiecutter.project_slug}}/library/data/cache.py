@@ -1,6 +1,7 @@
-"""Training examples kept where they are read faster: in memory, or in a dataset on this disk.
+"""The examples of a training run, in its order: as they are stored, or from a cache.
 
-A cache is read by id, so that each epoch still has an order of its own.
+A cache keeps them where they are read faster, in memory or in a dataset on this disk. It is read by
+id, so that each epoch still has an order of its own.
 """
 
 import contextlib
@@ -8,15 +9,19 @@ import dataclasses
 import hashlib
 import itertools
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 import psutil
 import tensorflow as tf
 
+from library.config import Settings
 from library.data.card import Card
-from library.data.sources import ReadShard, Source, read_in_order, read_tfrecords
+from library.data.modality import Source
+from library.data.order import shuffle_and_repeat
+from library.data.sources import ReadShard, read_by_id, read_in_order, read_stream, read_tfrecords
+from library.data.stages import Transformation
 from library.data.tfrecord import Reader, write_index, write_shard
 from library.util import UserError, check_folder
 
@@ -30,11 +35,64 @@ Convert = Callable[[tf.data.Dataset], Iterable[bytes]]
 """A dataset of contents -> what is kept of each, in the same order."""
 
 
-class Memory:
-    """Contents in memory: a `library.data.Source`."""
+def train_records(
+    settings: Settings,
+    start: int = 0,
+    *,
+    num_workers: int = 1,
+    worker: int = 0,
+    to_cache: Convert | None = None,
+    open_data: Callable[[str], Source] = Reader,
+    read_shard: ReadShard = read_tfrecords,
+    read: Callable[[Source, int], Transformation] = read_by_id,
+) -> tf.data.Dataset:
+    """The training examples of a run, shuffled, without end.
 
-    dtype = np.dtype(object)
-    shape: Sequence[int] = ()
+    Args:
+        settings: the data, its order, its cache, and how many of the examples are used.
+        start: number of examples that the run has behind it.
+        num_workers, worker: processes that train together, and the number of this one: each reads
+            its share of the samples.
+        to_cache: a dataset of contents -> what a cache keeps of each; None: the contents.
+        open_data: opens the dataset where examples are read by id.
+        read_shard: reads a shard where they are a stream, or go to a cache.
+        read: what makes samples, (number, id), into the result; called with the source and
+            `num_parallel_calls`.
+
+    Returns:
+        A dataset of (number of the sample in the run, int64; id of the example, int64; content).
+    """
+    path, seed = settings.train_data, settings.random_seed
+    options = tf.data.Options()
+    options.deterministic = settings.deterministic
+    numbers = tf.data.Dataset.range(start + worker, tf.int64.max, num_workers)
+    if settings.shuffle == "stream":
+        buffer_mb = settings.shuffle_buffer_mb
+        stream = read_stream(path, seed, start, buffer_mb=buffer_mb, read_shard=read_shard)
+        pairs = tf.data.Dataset.zip((numbers, stream.shard(num_workers, worker)))
+        return pairs.map(lambda number, example: (number, *example)).with_options(options)
+    if settings.cache == "none":
+        source = open_data(path)
+    else:
+        convert = to_cache or tf.data.Dataset.as_numpy_iterator
+        with tf.__internal__.eager_context.eager_mode():  # also where an Estimator makes its graph
+            source = _cached(path, settings.cache, convert, settings.cache_dir, read_shard)
+    # Ids are shuffled, never examples: a global shuffle that takes no memory.
+    ids = shuffle_and_repeat(num_train_examples(settings, source), seed, start)
+    samples = tf.data.Dataset.zip((numbers, ids.shard(num_workers, worker)))
+    return samples.apply(read(source, settings.num_parallel_calls)).with_options(options)
+
+
+def num_train_examples(settings: Settings, data: Card | Source) -> int:
+    """The examples of an epoch: all, or `limit_train_examples`."""
+    return min(data.num_examples, settings.limit_train_examples or data.num_examples)
+
+
+# ---- the cache ---------------------------------------------------------------------------------
+
+
+class _Memory(Source):
+    """Contents in memory."""
 
     def __init__(self, contents: Iterable[bytes]):
         self.contents = np.array([*contents], object)
@@ -47,81 +105,58 @@ class Memory:
         return self.contents[ids]
 
 
-_in_memory: dict[Path, Memory] = {}
+_in_memory: dict[Path, _Memory] = {}
 
 
-def cached(
-    path: str,
-    kind: str,
-    convert: Convert,
-    folder: str | Path,
-    read_shard: ReadShard = read_tfrecords,
+def _cached(
+    path: str, kind: str, convert: Convert, folder: str | Path, read_shard: ReadShard
 ) -> Source:
     """The dataset `path` in a cache: "memory", filled once a process, or "file", once in all.
 
     It is read in order, also from another file system that TensorFlow reads. A cache is used again
     as long as the card of the dataset is the same.
-
-    Raises:
-        UserError: there is no room: memory or disk would be full.
     """
     card = Card.load(f"{path}.json")
     version = hashlib.sha256(f"{card}{convert.__module__}.{convert.__qualname__}".encode())
     name = Path(folder) / f"{Path(path).name}-{version.hexdigest()[:16]}"
-    with tf.__internal__.eager_context.eager_mode():  # also where an Estimator builds its graph
-        if kind == "memory":
-            if name not in _in_memory:
-                _in_memory.clear()  # one is kept at a time
-                _in_memory[name] = _read(path, convert, read_shard)
-            return _in_memory[name]
-        check_folder("cache_dir", folder)
-        if not Path(f"{name}.json").exists():
-            _fill(name, path, convert, read_shard)
-        return Reader(name)
+
+    def fill(instead: str, free: int, what: str) -> Iterable[bytes]:
+        """What is kept of all contents, if there is room for as much as some of them foretell."""
+        contents = read_in_order(path, read_shard).map(lambda number, content: content)
+        mean = float(np.mean([len(content) for content in convert(contents.take(SAMPLE))]))
+        size = f"{card.num_examples * mean / 2**30:.2f} GB"
+        if card.num_examples * mean > SHARE * free:
+            raise UserError(
+                f"cache: {kind} has no room for {path}: {card.num_examples:,} examples take about "
+                f"{size}, and {free / 2**30:.2f} GB are free: set cache: {instead}"
+            )
+        print(f"cache: {what.format(f'{path}, about {size},')}", flush=True)
+        return convert(contents)
+
+    if kind == "memory":
+        if name not in _in_memory:
+            _in_memory.clear()  # one is kept at a time
+            kept = fill("file or none", free_memory(), "reading {} into memory")
+            _in_memory[name] = _Memory(kept)
+        return _in_memory[name]
+    check_folder("cache_dir", folder)
+    if not Path(f"{name}.json").exists():
+        name.parent.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(folder).free
+        kept = fill("none, or another cache_dir", free, f"writing {{}} to {folder}")
+        _write(name, iter(kept), card, path)
+    return Reader(name)
 
 
-def _read(path: str, convert: Convert, read_shard: ReadShard) -> Memory:
-    """Fill memory."""
-    contents = _contents(path, read_shard)
-    size = _expect_room("memory", path, contents, convert, free_memory())
-    print(f"cache: reading {path}, about {size / 2**30:.2f} GB, into memory", flush=True)
-    return Memory(convert(contents))
-
-
-def _fill(name: Path, path: str, convert: Convert, read_shard: ReadShard) -> None:
-    """Write the dataset `name`; its card comes last."""
-    name.parent.mkdir(parents=True, exist_ok=True)
-    contents, card = _contents(path, read_shard), Card.load(f"{path}.json")
-    free = shutil.disk_usage(name.parent).free
-    size = _expect_room("file", path, contents, convert, free)
-    print(f"cache: writing {path}, about {size / 2**30:.2f} GB, to {name.parent}", flush=True)
-    kept, written = iter(convert(contents)), []
+def _write(name: Path, records: Iterator[bytes], card: Card, path: str) -> None:
+    """Write the dataset `name`, in as many shards as `path` has; its card comes last."""
+    written = []
     for number, shard in enumerate(card.shards):
         file = name.with_name(f"{name.name}-{number:05}-of-{len(card.shards):05}.tfrecord")
-        written.append(write_shard(file, itertools.islice(kept, shard.examples)))
+        written.append(write_shard(file, itertools.islice(records, shard.examples)))
     write_index(name, [rows for _, rows in written])
-    shards, options = [shard for shard, _ in written], {**card.options, "cache_of": str(path)}
+    shards, options = [shard for shard, _ in written], {**card.options, "cache_of": path}
     dataclasses.replace(card, shards=shards, options=options).save(f"{name}.json")
-
-
-def _contents(path: str, read_shard: ReadShard) -> tf.data.Dataset:
-    return read_in_order(path, read_shard).map(lambda number, content: content)
-
-
-def _expect_room(
-    kind: str, path: str, contents: tf.data.Dataset, convert: Convert, free: int
-) -> float:
-    """The size of all in bytes, estimated from some; a UserError if that is not free."""
-    sizes = [len(content) for content in convert(contents.take(SAMPLE))]
-    count = Card.load(f"{path}.json").num_examples
-    size = count * float(np.mean(sizes))
-    if size > SHARE * free:
-        instead = "file or none" if kind == "memory" else "none, or another cache_dir"
-        raise UserError(
-            f"cache: {kind} has no room for {path}: {count:,} examples take about "
-            f"{size / 2**30:.2f} GB, and {free / 2**30:.2f} GB are free: set cache: {instead}"
-        )
-    return size
 
 
 def free_memory() -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from library.config import URL
-from library.util import UserError, replacing
+from library.util import UserError, write_json
 
 FORMAT_VERSION = 2
 LABELS = ("class", "labels", "value", "none")
@@ -74,11 +74,7 @@ class Card:
 
     @classmethod
     def load(cls, path: str | Path) -> "Card":
-        """Read a card, also from another file system that TensorFlow knows.
-
-        Raises:
-            UserError: there is none, or it is not one that this version can read.
-        """
+        """Read a card, also from another file system of TensorFlow; UserError if it is none."""
         text = _read_text(str(path))
         try:
             content = json.loads(text)
@@ -100,16 +96,10 @@ class Card:
             raise UserError(f"{path}: not the card of a dataset") from error
 
     def save(self, path: str | Path) -> None:
-        with replacing(path) as temporary:
-            text = json.dumps(dataclasses.asdict(self), indent=2, ensure_ascii=False)
-            temporary.write_text(text + "\n", encoding="utf-8")
+        write_json(path, dataclasses.asdict(self))
 
     def files(self, path: str | Path) -> list[str]:
-        """The shards of the dataset `path`, as "data/train".
-
-        Raises:
-            UserError: one is missing, or of another size.
-        """
+        """The shards of the dataset `path`, as "data/train", each of the size that it has here."""
         folder = os.path.dirname(path)
         sizes = {os.path.join(folder, shard.file): shard.bytes for shard in self.shards}
         expect_sizes(sizes, f"{path}.json")
@@ -117,15 +107,7 @@ class Card:
 
 
 def expect_sizes(sizes: dict[str, int], card: str) -> None:
-    """Compare files with the card that names them.
-
-    Args:
-        sizes: bytes, by path.
-        card: path of the file that says so.
-
-    Raises:
-        UserError: a file is missing, or of another size.
-    """
+    """UserError if a file is missing, or not of its size in bytes, which the file `card` names."""
     for file, expected in sizes.items():
         try:
             size = _size_of(file)

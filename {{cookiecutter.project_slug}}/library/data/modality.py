@@ -1,4 +1,4 @@
-"""The protocol of a modality: what images and audio clips do differently, and nothing else."""
+"""The protocols of sources and of a modality: what images and audio clips do differently."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -13,20 +13,28 @@ EDGE = 16
 """A thumbnail has EDGE x EDGE bytes."""
 
 
-class Examples(Protocol):
+class Source(Protocol):
+    """Examples that can be read in any order."""
+
+    dtype: np.dtype = np.dtype(object)
+    shape: Sequence[int] = ()
+    """Of one content; dtype object stands for bytes."""
+
+    @property
+    def num_examples(self) -> int: ...
+
+    def read(self, ids: np.ndarray) -> np.ndarray:
+        """The contents of these ids, int64 [n] -> [n, *shape]; called from several threads."""
+
+
+class Examples(Source, Protocol):
     """An open dataset."""
 
     shards: Sequence[str]
 
     @property
-    def num_examples(self) -> int: ...
-
-    @property
     def sizes(self) -> np.ndarray:
         """Bytes of each example."""
-
-    def read(self, ids: np.ndarray) -> np.ndarray:
-        """The records of these numbers, int64 [n]; from several threads."""
 
 
 class Modality(Protocol):
@@ -50,19 +58,13 @@ class Modality(Protocol):
     ) -> tuple[Shard, np.ndarray]:
         """Write name, label and what `canonicalize` gave of each; the card's entry, index rows."""
 
-    def write_index(self, path: Path, rows_by_shard: Iterable[np.ndarray]) -> None:
-        """Write <path>.index: the rows of each shard, in the order of the shards."""
-
     def verify_shard(
         self, path: Path, target: Target, bad: Mapping[int, str], tell: Callable[[int, int], None]
     ) -> dict[str, Any]:
         """Read a shard: its faults, examples, examples_per_class and sha256.
 
-        Args:
-            path: of the shard.
-            target: of its card.
-            bad: examples that must not be decoded, by their number, with the reason.
-            tell: called with the number of an example and its bytes, before it is decoded.
+        `bad` are examples that must not be decoded, by their number, with the reason. `tell` is
+        called with the number of an example and its bytes, before it is decoded.
         """
 
     def open_data(self, path: str | Path) -> Examples:

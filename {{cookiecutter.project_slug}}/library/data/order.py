@@ -67,14 +67,8 @@ def random_shard(shard_size: int, dataset_size: int, *, seed: int) -> Transforma
 
         dataset.apply(random_shard(1000, 50_000, seed=1)).shuffle(2000, seed=1)
 
-    Every block skips what comes before it: use it on what is cheap to skip, such as file names, and
-    never behind a decoder.
-
-    Args:
-        shard_size: number of elements in a block, which keep their order; the last one may be
-            smaller.
-        dataset_size: number of elements in the dataset.
-        seed: fixes the order of the blocks in each pass.
+    The elements of a block keep their order; the last block may be smaller. Every block skips what
+    comes before it: use it on what is cheap to skip, such as file names, never behind a decoder.
     """
 
     def transformation(dataset: tf.data.Dataset) -> tf.data.Dataset:

@@ -26,15 +26,7 @@ import tensorflow as tf
 from library.config import URL
 from library.data.card import expect_sizes
 from library.data.order import shuffle_and_repeat
-from library.data.recording_card import (
-    CARD,
-    Recording,
-    describe,
-    is_open,
-    leaves_of,
-    read_card,
-    spec_of,
-)
+from library.data.recording_card import CARD, Recording, describe, read_card, spec_of
 from library.data.sources import read_by_id
 from library.data.tfrecord import Records, frame, index_of
 from library.util import Progress, UserError, check_folder, replacing
@@ -92,7 +84,7 @@ def record_dataset(
         recording = Recording(describe(dataset.element_spec), compression)
     except ValueError as error:
         raise UserError(f"dataset: {error}") from error
-    if not leaves_of(dataset.element_spec):
+    if not _leaves_of(dataset.element_spec):
         raise UserError("dataset: its elements hold no tensor")
     if compression not in (None, "GZIP", "ZLIB"):
         raise UserError(f"compression: must be None, GZIP or ZLIB (got {compression!r})")
@@ -133,14 +125,24 @@ def _make_room(folder: Path, overwrite: bool) -> None:
         (folder / name).unlink()
 
 
+def _leaves_of(structure: Any) -> list[Any]:
+    """The tensors of a structure, or the specs: ragged and sparse ones as a whole."""
+    return [leaf for leaf in tf.nest.flatten(structure) if leaf is not None]
+
+
+def _is_open(leaf: Any) -> bool:
+    """Whether a dense tensor, or the spec of one, leaves something of its shape open."""
+    return isinstance(leaf, (tf.Tensor, tf.TensorSpec)) and not leaf.shape.is_fully_defined()
+
+
 class _Rows:
     """The elements of a dataset as rows of records, until its end, its failure or the stop."""
 
     def __init__(self, dataset: tf.data.Dataset, spec: Any):
         self.dataset, self.spec = dataset, spec
         self.open: list[bool] = []  # of each tensor, whether something of its shape is open
-        for leaf in leaves_of(spec):
-            self.open += [is_open(leaf)] * len(tf.nest.flatten(leaf, expand_composites=True))
+        for leaf in _leaves_of(spec):
+            self.open += [_is_open(leaf)] * len(tf.nest.flatten(leaf, expand_composites=True))
         self.shapes: list[tf.TensorShape | None] = [None] * sum(self.open)
         """What the tensors whose shape is open have in common in all elements."""
         self.failure: tf.errors.OpError | None = None
@@ -159,7 +161,7 @@ class _Rows:
 
     def _row(self, *element: Any) -> tf.Tensor:
         """The records of an element, and the shapes that were open, as "3,4": strings [n]."""
-        tensors = tf.nest.flatten(leaves_of(element), expand_composites=True)
+        tensors = tf.nest.flatten(_leaves_of(element), expand_composites=True)
         shapes = map(tf.shape, itertools.compress(tensors, self.open))
         texts = [tf.strings.reduce_join(tf.as_string(each), separator=",") for each in shapes]
         return tf.stack([*map(tf.io.serialize_tensor, tensors), *texts])
@@ -178,7 +180,7 @@ class _Rows:
         """The spec, with the shapes that all elements had in common."""
         shapes = iter(self.shapes)
         return tf.nest.map_structure(
-            lambda leaf: tf.TensorSpec(next(shapes), leaf.dtype) if is_open(leaf) else leaf,
+            lambda leaf: tf.TensorSpec(next(shapes), leaf.dtype) if _is_open(leaf) else leaf,
             self.spec,
         )
 

@@ -73,15 +73,15 @@ def read_card(folder: Path) -> dict[str, Any]:
 
 
 def describe(spec: Any) -> Any:
-    """A structure of specs, such as `tf.data.Dataset.element_spec`, as JSON.
-
-    Raises:
-        ValueError: one of them is not of a tensor of DTYPES.
-    """
+    """A structure of specs, as `Dataset.element_spec`, as JSON; ValueError but for DTYPES."""
     match spec:
         case tf.TensorSpec() | tf.RaggedTensorSpec() | tf.SparseTensorSpec():
             if spec.dtype.name in DTYPES:
-                return _describe_leaf(spec)
+                kind = "sparse " if isinstance(spec, tf.SparseTensorSpec) else ""
+                if isinstance(spec, tf.RaggedTensorSpec):
+                    kind = f"ragged {spec.ragged_rank} {spec.row_splits_dtype.name} "
+                sizes = "..." if spec.shape.rank is None else str(spec.shape.as_list())[1:-1]
+                return f"{kind}{spec.dtype.name}[{sizes}]"
         case Mapping() if all(isinstance(key, str) for key in spec):
             return {"dict": {key: describe(value) for key, value in spec.items()}}
         case Mapping() if all(isinstance(key, int) for key in spec):
@@ -97,20 +97,8 @@ def describe(spec: Any) -> Any:
     )
 
 
-def _describe_leaf(spec: Any) -> str:
-    kind = "sparse " if isinstance(spec, tf.SparseTensorSpec) else ""
-    if isinstance(spec, tf.RaggedTensorSpec):
-        kind = f"ragged {spec.ragged_rank} {spec.row_splits_dtype.name} "
-    sizes = "..." if spec.shape.rank is None else str(spec.shape.as_list())[1:-1]
-    return f"{kind}{spec.dtype.name}[{sizes}]"
-
-
 def spec_of(description: Any) -> Any:
-    """The structure of specs that `describe` wrote.
-
-    Raises:
-        ValueError, TypeError: it describes none.
-    """
+    """The structure of specs that `describe` wrote; ValueError or TypeError if it is none."""
     match description:
         case None:
             return None
@@ -130,13 +118,3 @@ def spec_of(description: Any) -> Any:
         case {"tuple": list(values)}:
             return tuple(map(spec_of, values))
     raise ValueError(f"{description} describes no structure")
-
-
-def leaves_of(structure: Any) -> list[Any]:
-    """The tensors of a structure, or the specs: ragged and sparse ones as a whole."""
-    return [leaf for leaf in tf.nest.flatten(structure) if leaf is not None]
-
-
-def is_open(leaf: Any) -> bool:
-    """Whether a dense tensor, or the spec of one, leaves something of its shape open."""
-    return isinstance(leaf, (tf.Tensor, tf.TensorSpec)) and not leaf.shape.is_fully_defined()

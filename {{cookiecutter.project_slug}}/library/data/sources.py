@@ -13,13 +13,14 @@ import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import h5py
 import numpy as np
 import tensorflow as tf
 
 from library.data.card import Card
+from library.data.modality import Source
 from library.data.order import shuffle_and_repeat
 from library.data.stages import Transformation
 from library.util import UserError
@@ -37,31 +38,12 @@ ReadShard = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.data.Dataset]
 dataset of (id, content), in order."""
 
 
-class Source(Protocol):
-    """Examples that can be read in any order, as `library.data.Reader`."""
-
-    dtype: np.dtype
-    shape: Sequence[int]
-    """Of one content; dtype object stands for bytes."""
-
-    @property
-    def num_examples(self) -> int: ...
-
-    def read(self, ids: np.ndarray) -> np.ndarray:
-        """The contents of these ids, int64 [n] -> [n, *shape]; called from several threads."""
-        ...
-
-
 def read_by_id(source: Source, num_parallel_calls: int) -> Transformation:
     """Read the examples that a dataset of ids names, in the same order.
 
-    Args:
-        source: where to read.
-        num_parallel_calls: batches of ids that are read at the same time; -1: autotune.
-
     Returns:
         From a dataset of int64 scalars to one of (id, content); from a dataset of (..., id) to one
-        of (..., id, content).
+        of (..., id, content). -1 parallel calls, each for a batch of ids: autotune.
     """
 
     def read(*keys: tf.Tensor) -> tuple[tf.Tensor, ...]:
@@ -79,11 +61,7 @@ def read_by_id(source: Source, num_parallel_calls: int) -> Transformation:
 
 
 def list_files(pattern: str) -> list[str]:
-    """The files that match a pattern, as "photos/*/*.jpg", sorted by name.
-
-    Raises:
-        UserError: there is none.
-    """
+    """The files that match a pattern, as "photos/*/*.jpg", sorted; UserError if there is none."""
     files = sorted(tf.io.gfile.glob(pattern))
     if not files:
         raise UserError(f"{pattern}: there is no such file")
@@ -109,11 +87,7 @@ def read_tfrecords(file: tf.Tensor, first: tf.Tensor, examples: tf.Tensor) -> tf
 
 
 def read_in_order(path: str | Path, read_shard: ReadShard = read_tfrecords) -> tf.data.Dataset:
-    """All examples of the dataset `path`, as "data/train", once and in order: (id, content).
-
-    Raises:
-        UserError: there is no card, or a shard is not the one that it describes.
-    """
+    """All examples of the dataset `path`, as "data/train", once and in order: (id, content)."""
     return tf.data.Dataset.from_tensor_slices(_shards(path)).flat_map(read_shard)
 
 
@@ -145,15 +119,12 @@ def read_stream(
         seed: fixes the order.
         start: number of examples that the run has behind it.
         buffer_mb: size of the buffer in megabytes; a larger one shuffles better.
-        read_shard: how a shard is read.
-
-    Returns:
-        A dataset of (id, int64; content).
+        read_shard: how a shard is read; the result is a dataset of (id, int64; content), too.
     """
     card = Card.load(f"{path}.json")
     shards = [tf.constant(each) for each in _shards(path)]
-    num_shards, size = len(card.shards), sum(shard.bytes for shard in card.shards)
-    buffer_size = max(1, int(buffer_mb * 2**20 * card.num_examples / size))
+    num_shards, total_bytes = len(card.shards), sum(shard.bytes for shard in card.shards)
+    buffer_size = max(1, int(buffer_mb * 2**20 * card.num_examples / total_bytes))
     first_epoch, skipped = divmod(start, card.num_examples)
 
     def read_epoch(epoch: tf.Tensor, order: tf.Tensor) -> tf.data.Dataset:
@@ -183,11 +154,8 @@ def read_generator(
 ) -> tf.data.Dataset:
     """What Python makes one by one: for what nothing else reads, and the slowest way.
 
-    Args:
-        examples: the number of an epoch -> its (key, content) one by one, shuffled already.
-        signature: of key and content.
-        start: number of examples that the run has behind it: they are made again and dropped.
-        epochs: how many; None: without end.
+    `examples` takes the number of an epoch and gives its (key, content) one by one, shuffled
+    already; those before `start` are made again and dropped. Without `epochs`, there is no end.
     """
 
     def run() -> Iterable[tuple[Any, Any]]:
@@ -212,15 +180,11 @@ def read_strings(pairs: Iterable[tuple[bytes, bytes]]) -> tf.data.Dataset:
 # ---- HDF5 --------------------------------------------------------------------------------------
 
 
-class Hdf5Rows:
-    """The rows of a dataset in an HDF5 file: a `Source`."""
+class Hdf5Rows(Source):
+    """The rows of a dataset in an HDF5 file."""
 
     def __init__(self, file: str | Path, name: str):
-        """Open the dataset `name`, whose first axis counts the examples.
-
-        Raises:
-            UserError: there is no such file or dataset, or it is not HDF5.
-        """
+        """Open the dataset `name`, whose first axis counts the examples."""
         try:
             self.rows = h5py.File(file)[name]
         except FileNotFoundError as error:

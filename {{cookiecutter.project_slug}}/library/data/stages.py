@@ -9,7 +9,6 @@ has the stages read, decode, augment and batch. Marks add nothing to the dataset
 """
 
 import contextvars
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -17,23 +16,18 @@ import tensorflow as tf
 
 Transformation = Callable[[tf.data.Dataset], tf.data.Dataset]
 """What `tf.data.Dataset.apply` takes."""
-Build = Callable[[], tf.data.Dataset]
-Visit = Callable[[str, Build], None]
+Stages = dict[str, tf.data.Dataset]
 
-_visit: contextvars.ContextVar[Visit | None] = contextvars.ContextVar("visit", default=None)
-"""Called at each mark, with its name and what makes the dataset up to there."""
-
-
-class _Cut(Exception):  # noqa: N818  it ends the building of a chain, and is no error
-    """Carries the dataset as it is at a mark."""
+_stages: contextvars.ContextVar[Stages | None] = contextvars.ContextVar("stages", default=None)
+"""Where each mark leaves the dataset up to there."""
 
 
 def stage(name: str) -> Transformation:
     """Mark the end of a stage; the dataset stays as it is."""
 
     def mark(dataset: tf.data.Dataset) -> tf.data.Dataset:
-        if visit := _visit.get():
-            visit(name, lambda: dataset)
+        if (stages := _stages.get()) is not None:
+            stages[name] = dataset
         return dataset
 
     return mark
@@ -49,20 +43,19 @@ def one_call(*functions: Callable, num_parallel_calls: int) -> Transformation:
         num_parallel_calls: examples worked on at the same time; -1: autotune.
     """
 
-    def mapped(dataset: tf.data.Dataset, count: int) -> tf.data.Dataset:
-        def call(*example: Any) -> Any:
-            result: Any = example
-            for function in functions[:count]:
-                result = function(*result) if isinstance(result, tuple) else function(result)
-            return result
-
-        return dataset.map(call, num_parallel_calls=num_parallel_calls)
-
     def transformation(dataset: tf.data.Dataset) -> tf.data.Dataset:
-        if visit := _visit.get():
-            for count, function in enumerate(functions, start=1):
-                visit(function.__name__, functools.partial(mapped, dataset, count))
-        return mapped(dataset, len(functions))
+        def mapped(count: int) -> tf.data.Dataset:
+            def call(*example: Any) -> Any:
+                result: Any = example
+                for function in functions[:count]:
+                    result = function(*result) if isinstance(result, tuple) else function(result)
+                return result
+
+            return dataset.map(call, num_parallel_calls=num_parallel_calls)
+
+        if (stages := _stages.get()) is not None:
+            stages |= {each.__name__: mapped(count) for count, each in enumerate(functions, 1)}
+        return mapped(len(functions))
 
     return transformation
 
@@ -72,42 +65,22 @@ def prefetch_to_device(device: str | None) -> Transformation:
 
     It comes last in a chain: the copy is not ahead of the training step otherwise.
     """
-
-    def transformation(dataset: tf.data.Dataset) -> tf.data.Dataset:
-        if device is None:
-            return dataset
-        return stage("device")(dataset.apply(tf.data.experimental.prefetch_to_device(device)))
-
-    return transformation
+    if device is None:
+        return lambda dataset: dataset
+    copy = tf.data.experimental.prefetch_to_device(device)
+    return lambda dataset: stage("device")(dataset.apply(copy))
 
 
-def stages_of(build: Build) -> list[str]:
-    """The names of the stages of the chain that `build` makes, in their order."""
-    names: list[str] = []
-    _walk(build, lambda name, dataset: names.append(name))
-    return names
+def stages_of(build: Callable[[], tf.data.Dataset]) -> Stages:
+    """The chain that `build` makes up to the end of each of its stages, by name, in their order.
 
-
-def cut_at(name: str, build: Build) -> tf.data.Dataset:
-    """The chain that `build` makes, up to the end of a stage; ValueError if there is none.
-
-    example = next(iter(cut_at("decode", lambda: train_input(run))))
+    example = next(iter(stages_of(lambda: train_input(run))["decode"]))
     """
+    stages: Stages = {}
 
-    def visit(reached: str, dataset: Build) -> None:
-        if reached == name:
-            raise _Cut(dataset())
-
-    try:
-        _walk(build, visit)
-    except _Cut as cut:
-        return cut.args[0]
-    raise ValueError(f"{name}: must be one of the stages {', '.join(stages_of(build))}")
-
-
-def _walk(build: Build, visit: Visit) -> None:
-    token = _visit.set(visit)
-    try:
+    def collect() -> None:
+        _stages.set(stages)
         build()
-    finally:
-        _visit.reset(token)
+
+    contextvars.copy_context().run(collect)
+    return stages

@@ -22,6 +22,7 @@ import numpy as np
 
 from library.config import URL
 from library.data.card import Card, Shard
+from library.data.modality import Examples
 from library.util import UserError, replacing
 
 INDEX = np.dtype([("shard", "<u4"), ("length", "<u4"), ("offset", "<u8")])
@@ -52,11 +53,7 @@ def frame(record: bytes) -> tuple[bytes, bytes, bytes]:
 
 
 def write_shard(path: Path, records: Iterable[bytes]) -> tuple[Shard, np.ndarray]:
-    """Write one file of records.
-
-    Returns:
-        Its entry for the card, and its rows for the index (INDEX, the field `shard` still 0).
-    """
+    """Write one file: its entry for the card; its rows for the index, the field `shard` still 0."""
     rows: list[tuple[int, int, int]] = []
     checksum, offset = hashlib.sha256(), 0
     with replacing(path) as temporary, open(temporary, "wb") as file:
@@ -117,9 +114,8 @@ def record_in(frame: bytes, length: int) -> bytes | None:
 def find_records(file: FileIO) -> Iterator[tuple[int, int]]:
     """Length and offset of each record of an open file by its header, without reading its data.
 
-    Raises:
-        DamagedRecordError: a header is damaged, or the file ends within a record; the message names
-            the file and the number of the record in it, counted from 0.
+    DamagedRecordError names the file and the number, from 0, of a record whose header is damaged,
+    or in which the file ends.
     """
     size, offset, count = os.fstat(file.fileno()).st_size, 0, 0
     while offset < size:
@@ -141,14 +137,8 @@ def index_of(shards: Sequence[str | Path]) -> np.ndarray:
     return np.array(rows, INDEX)
 
 
-class Records:
-    """The records of TFRecord files by their number: a `library.data.Source`.
-
-    Holds nothing but an open file for each shard, and the index.
-    """
-
-    dtype = np.dtype(object)
-    shape: Sequence[int] = ()
+class Records(Examples):
+    """The records of TFRecord files by number: an open file for each shard, and the index."""
 
     def __init__(self, name: str | Path, shards: Sequence[str], index: np.ndarray, *, advice: str):
         """Open the shards; where those are too many, an error has the name and the advice."""
@@ -175,11 +165,7 @@ class Records:
         return self.index["length"]
 
     def read(self, ids: np.ndarray) -> np.ndarray:
-        """The records of these ids: int64 [n] -> bytes objects [n].
-
-        Raises:
-            DamagedRecordError: the message names the shard and the number there, from 0.
-        """
+        """int64 [n] -> bytes objects [n]; DamagedRecordError has the shard and the number there."""
         records = np.empty(len(ids), object)
         for position, (shard, length, offset) in enumerate(self.index[ids]):
             frame = read_frame(self.files[shard], int(length), int(offset))
@@ -195,13 +181,10 @@ class Reader(Records):
     """The records of a dataset by their number; memory does not grow with the dataset."""
 
     def __init__(self, path: str | Path):
-        """Open the dataset `path`, as "data/train".
-
-        An index that is missing, or does not fit the shards, is rewritten.
+        """Open the dataset `path`, as "data/train", whose index is rewritten if it does not fit.
 
         Raises:
-            UserError: a file is missing, or is not the one that the card describes, or is not on
-                this machine.
+            UserError: a file is missing, not the one of the card, or not on this machine.
         """
         if URL.match(str(path)):
             raise UserError(

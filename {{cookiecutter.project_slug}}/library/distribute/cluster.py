@@ -13,20 +13,25 @@ import json
 import math
 import os
 import re
+import signal
 import socket
+import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import tensorflow as tf
+
 from library.util import RunError, UserError, did_you_mean
 
 JOBS = ("chief", "worker", "ps", "evaluator")
-
 PATIENCE_SECS = 10.0
 """Seconds that a peer may be unreachable before it counts as lost."""
-
 COMING_SECS = 300.0
 """Seconds in which all tasks of a cluster have to start."""
+CHIEF_PATIENCE_SECS = 60.0
+"""Seconds that the chief may be unreachable before a parameter server ends."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,12 +49,11 @@ class Cluster:
             config = json.loads(os.environ.get("TF_CONFIG") or "{}")
         except ValueError as error:
             raise UserError(f"TF_CONFIG: not JSON: {error}") from error
-        if not isinstance(config, dict):
-            raise UserError('TF_CONFIG: not a mapping, such as {"cluster": {...}, "task": {...}}')
+        example = '{"cluster": {...}, "task": {...}}'
+        _expect(isinstance(config, dict), f"not a mapping, such as {example}")
         jobs, task = config.get("cluster"), config.get("task")
         if not jobs:
-            if task:
-                raise UserError("TF_CONFIG: there is a task, but no cluster")
+            _expect(not task, "there is a task, but no cluster")
             os.environ.pop("TF_CONFIG", None)
             return cls()
         _check_jobs(jobs)
@@ -109,37 +113,37 @@ class Cluster:
         return self.others("ps") if self.has_servers else self.others("chief", "worker")
 
 
+def _expect(condition: bool, otherwise: str) -> None:
+    if not condition:
+        raise UserError(f"TF_CONFIG: {otherwise}")
+
+
 def _check_task(task: Any, jobs: dict[str, list[str]]) -> tuple[str, int]:
-    if not isinstance(task, dict):
-        raise UserError('TF_CONFIG: task is not a mapping, such as {"type": "worker", "index": 0}')
+    example = '{"type": "worker", "index": 0}'
+    _expect(isinstance(task, dict), f"task is not a mapping, such as {example}")
     job, index = task.get("type"), task.get("index", 0)
-    if job not in (*jobs, "evaluator"):
-        near = did_you_mean(str(job), JOBS)
-        raise UserError(
-            f"TF_CONFIG: task type {job} is not evaluator or one of the cluster's, "
-            f"{', '.join(jobs)}{near}"
-        )
+    known = f"{', '.join(jobs)}{did_you_mean(str(job), JOBS)}"
+    fits = job in (*jobs, "evaluator")
+    _expect(fits, f"task type {job} is not evaluator or one of the cluster's, {known}")
     count = len(jobs.get(job, ())) or math.inf  # evaluators need not be named
-    if not isinstance(index, int) or not 0 <= index < count:
-        raise UserError(f"TF_CONFIG: task index {index} is none of {count} of {job}")
+    fits = isinstance(index, int) and 0 <= index < count
+    _expect(fits, f"task index {index} is none of {count} of {job}")
     return job, index
 
 
 def _check_jobs(jobs: Any) -> None:
-    if not isinstance(jobs, dict):
-        raise UserError("TF_CONFIG: cluster is not a mapping of jobs to addresses")
+    _expect(isinstance(jobs, dict), "cluster is not a mapping of jobs to addresses")
     for job, addresses in jobs.items():
-        if job not in JOBS:
-            near = did_you_mean(job, JOBS)
-            raise UserError(f"TF_CONFIG: job {job} is not one of {', '.join(JOBS)}{near}")
-        if not isinstance(addresses, list) or not addresses or not all(map(_is_address, addresses)):
-            raise UserError(f"TF_CONFIG: job {job}: {addresses} is not a list of host:port")
+        known = f"{', '.join(JOBS)}{did_you_mean(job, JOBS)}"
+        _expect(job in JOBS, f"job {job} is not one of {known}")
+        fits = isinstance(addresses, list) and addresses and all(map(_is_address, addresses))
+        _expect(bool(fits), f"job {job}: {addresses} is not a list of host:port")
     everyone = [address for addresses in jobs.values() for address in addresses]
     for address in everyone:
-        if everyone.count(address) > 1:
-            raise UserError(f"TF_CONFIG: {address} is the address of two tasks")
-    if len(jobs.get("chief", [])) > 1 or (jobs.get("ps") and not jobs.get("chief")):
-        raise UserError("TF_CONFIG: a cluster with parameter servers has one chief")
+        _expect(everyone.count(address) == 1, f"{address} is the address of two tasks")
+    chiefs = len(jobs.get("chief", []))
+    fits = chiefs == 1 or (chiefs == 0 and "ps" not in jobs)
+    _expect(fits, "a cluster with parameter servers has one chief")
 
 
 def _is_address(text: Any) -> bool:
@@ -182,3 +186,63 @@ def wait_until_gone(
                 return name
         time.sleep(1)
     return None
+
+
+# ---- what tasks do beside training ---------------------------------------------------------------
+
+
+def serve(cluster: Cluster) -> None:
+    """Hold variables for the others, until the chief is gone."""
+    spec = tf.train.ClusterSpec(dict(cluster.addresses))
+    server = tf.distribute.Server(spec, job_name="ps", task_index=cluster.index)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the chief may have to save before it ends
+    print(f"{cluster.name} serves at {server.target}", flush=True)
+    wait_until_gone(cluster.others("chief"), CHIEF_PATIENCE_SECS)
+    print("the chief is gone: done", flush=True)
+
+
+def end_unless_there(tasks: Mapping[str, str], secs: float = COMING_SECS) -> None:
+    """End this process, status 1, when one of these tasks, addresses by name, does not start.
+
+    For what waits for them in TensorFlow, which has no time limit.
+    """
+
+    def watch() -> None:
+        try:
+            wait_until_there(tasks, secs)
+        except RunError as error:
+            _end(f"error: {error}")
+
+    threading.Thread(target=watch, name="watch", daemon=True).start()
+
+
+class WatchHook(tf.compat.v1.train.SessionRunHook):
+    """Ends this process, status 1, when a task is gone that it cannot train without.
+
+    TensorFlow would wait for it for ever; and a step that waits can be ended by nothing but the end
+    of its process.
+    """
+
+    def __init__(self, tasks: Mapping[str, str], advice: str, *, finished: Callable[[], bool]):
+        """`tasks` are addresses by name; when the run is `finished`, nothing is missing."""
+        self.tasks, self.advice, self.finished = tasks, advice, finished
+        self.ended = threading.Event()
+
+    def begin(self) -> None:
+        wait_until_there(self.tasks)
+        threading.Thread(target=self._watch, name="watch", daemon=True).start()
+
+    def _watch(self) -> None:
+        gone = wait_until_gone(self.tasks, enough=self.ended.is_set)
+        if gone and not self.ended.is_set():
+            _end("" if self.finished() else f"error: {gone} is gone: {self.advice}")
+
+    def end(self, session: Any) -> None:
+        self.ended.set()
+
+
+def _end(error: str) -> None:
+    sys.stdout.flush()
+    if error:
+        print(error, file=sys.stderr, flush=True)
+    os._exit(1 if error else 0)

@@ -97,14 +97,10 @@ def run_local_cluster(
 ) -> None:
     """Run a program as each task of a cluster: chief, workers, parameter servers, evaluator.
 
-    What the chief prints is printed as it comes, and each task has a file in `logs`. A worker that
-    is killed is started again. Whatever ends a task otherwise is raised here, when all have ended.
-
-    Args:
-        command: the program, which reads TF_CONFIG.
-        workers: how many beside the chief.
-        servers: how many parameter servers; 0: all-reduce.
-        logs: the folder for a file of each task, such as worker-1.log.
+    The command reads TF_CONFIG. There are `workers` beside the chief; without servers, they use
+    all-reduce. What the chief prints is printed as it comes, and each task has a file in `logs`,
+    such as worker-1.log. A worker that is killed is started again. Whatever ends a task otherwise
+    is raised here, when all have ended.
     """
     if sys.platform == "win32":
         raise UserError("cluster: Windows lacks the signals that end a task in order")

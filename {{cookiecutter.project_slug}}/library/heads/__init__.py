@@ -6,12 +6,7 @@ from library.util import lazy
 
 if TYPE_CHECKING:
     from library.heads.base import ClassesHead, Head, Metrics, running_count
-    from library.heads.kinds import (
-        HEADS,
-        ClassificationHead,
-        MultiLabelHead,
-        RegressionHead,
-        head_for,
-    )
+    from library.heads.kinds import HEADS, ClassificationHead, MultiLabelHead, RegressionHead
+    from library.heads.kinds import head_for
 
 __getattr__ = lazy(__name__, __file__)

@@ -6,38 +6,13 @@ from library.util import lazy
 
 if TYPE_CHECKING:
     from library.images import sample_data
-    from library.images.examples import (
-        decoded_examples,
-        encoded_examples,
-        parse_example,
-        train_keys,
-    )
-    from library.images.files import (
-        Jpeg,
-        ShardOptions,
-        blank_image,
-        canonical_bytes,
-        canonicalize,
-        thumbnail,
-    )
-    from library.images.ops import (
-        central_crop,
-        central_square,
-        decode_window,
-        normalize,
-        random_window,
-        resize,
-        to_dtype,
-    )
-    from library.images.records import (
-        HELP,
-        SUFFIX,
-        UNIT,
-        open_data,
-        to_example,
-        verify_shard,
-        write_index,
-        write_shard,
-    )
+    from library.images.examples import decoded_examples, encoded_examples, parse_example
+    from library.images.examples import train_keys
+    from library.images.files import Jpeg, ShardOptions, blank_image, canonical_bytes, canonicalize
+    from library.images.files import thumbnail
+    from library.images.ops import central_crop, central_square, decode_window, normalize
+    from library.images.ops import random_window, resize, to_dtype
+    from library.images.records import HELP, SUFFIX, UNIT, open_data, to_example, verify_shard
+    from library.images.records import write_shard
 
 __getattr__ = lazy(__name__, __file__)

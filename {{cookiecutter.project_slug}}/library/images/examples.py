@@ -2,49 +2,37 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
 
-from library.config import URL
+from library.config import URL, Settings
 from library.data import UNLABELED, Card, Reader, Target, read_in_order, train_records
 from library.images.ops import RAW, RAW_MARK
 from library.images.records import CLASS, ENCODED, FILENAME, FORMAT, VALUE, Example
 
-if TYPE_CHECKING:
-    from library.config import Settings
-
 
 @tf.autograph.experimental.do_not_convert  # which takes 0.3 s
 def parse_example(record: tf.Tensor, target: Target) -> dict[str, tf.Tensor]:
-    """Take a record apart: the inverse of `records.to_example`.
-
-    Args:
-        record: string scalar.
-        target: which label it has.
+    """Take a record apart, a string scalar: the inverse of `records.to_example`.
 
     Returns:
         `encoded`, the image, string; `key`, the name of its file, string; `label`, int64, -1 for
         none; or of several classes, float32 [classes], each 0 or 1; or a value, float32.
     """
-    several = CLASS, tf.io.FixedLenSequenceFeature([], tf.int64, allow_missing=True)
-    label_of: dict[str, tuple[str, object]] = {
-        "labels": several,
-        "none": several,  # of whatever kind they are
-        "value": (VALUE, tf.io.FixedLenFeature([], tf.float32)),
+    label_of: dict[str, object] = {
+        "class": tf.io.FixedLenFeature([], tf.int64, default_value=UNLABELED),
+        "value": tf.io.FixedLenFeature([], tf.float32),
     }
-    of_class = CLASS, tf.io.FixedLenFeature([], tf.int64, default_value=-1)
-    name, feature = label_of.get(target.label, of_class)
-    features = tf.io.parse_single_example(
-        record,
-        {
-            ENCODED: tf.io.FixedLenFeature([], tf.string),
-            FILENAME: tf.io.FixedLenFeature([], tf.string, default_value=""),
-            name: feature,
-        },
-    )
-    label = tf.constant(UNLABELED, tf.int64) if target.label == "none" else features[name]
+    several = tf.io.FixedLenSequenceFeature([], tf.int64, allow_missing=True)
+    label_key = VALUE if target.label == "value" else CLASS
+    keys = {
+        ENCODED: tf.io.FixedLenFeature([], tf.string),
+        FILENAME: tf.io.FixedLenFeature([], tf.string, default_value=""),
+        label_key: label_of.get(target.label, several),
+    }
+    features = tf.io.parse_single_example(record, keys)
+    label = tf.constant(UNLABELED, tf.int64) if target.label == "none" else features[label_key]
     if target.label == "labels":
         one_hot = tf.one_hot(label, len(target.classes), on_value=True, off_value=False)
         label = tf.cast(tf.reduce_any(one_hot, axis=0), tf.float32)
@@ -71,7 +59,7 @@ def decoded_examples(records: tf.data.Dataset) -> Iterator[bytes]:
         yield example.SerializeToString(deterministic=True)
 
 
-def train_keys(settings: "Settings", start: int, count: int) -> list[str]:
+def train_keys(settings: Settings, start: int, count: int) -> list[str]:
     """The names of the files of `count` training examples, from the sample `start` of a run."""
     to_cache = decoded_examples if settings.cache_decoded else None
     records = train_records(settings, start, to_cache=to_cache).take(count)

@@ -25,7 +25,6 @@ from library.data import (
     find_records,
     read_frame,
     record_in,
-    write_index,  # noqa: F401  the same for every kind of shard
 )
 from library.data import write_shard as write_records
 from library.images.files import Jpeg
@@ -73,6 +72,7 @@ def _example_class() -> type[Any]:
 
 
 Example = _example_class()
+open_data = Reader
 
 
 def to_example(jpeg: Jpeg, label: Label, filename: str, target: Target) -> bytes:
@@ -105,11 +105,6 @@ def write_shard(
     return write_records(
         path, (to_example(jpeg, label, name, target) for name, label, jpeg in examples)
     )
-
-
-def open_data(path: str | Path) -> Reader:
-    """The records of the dataset `path`; an index that does not fit is rewritten."""
-    return Reader(path)
 
 
 def verify_shard(

@@ -8,6 +8,7 @@ colors of discs side by side, or of none; value: the radius of a disc in pixels,
 the test set only.
 """
 
+import cmath
 import csv
 import itertools
 import math
@@ -24,30 +25,19 @@ SIZE = 64  # pixels
 EVERY_NTH_IS_PNG = 5
 JPEG_QUALITY = 90
 MAX_NOISE = 24.0  # standard deviation, of 255
-PER_CLASS = {
-    "class": {"train": 200, "test": 50},
-    "labels": {"train": 60, "test": 10},
-    "value": {"train": 60, "test": 10},
-}
+FEW = {"train": 60, "test": 10}
+PER_CLASS = {"class": {"train": 200, "test": 50}, "labels": FEW, "value": FEW}
 """Images of each class, set of labels or value that the program makes."""
 
-
-def _polar(turn: float, radius: float = 1.0) -> tuple[float, float]:
-    return radius * math.cos(2 * math.pi * turn), radius * math.sin(2 * math.pi * turn)
-
-
-SHAPES: dict[str, list[tuple[float, float]]] = {
-    "bar": [(-1, -0.25), (1, -0.25), (1, 0.25), (-1, 0.25)],
-    "circle": [_polar(corner / 48, 0.9) for corner in range(48)],
-    "cross": [
-        *[(-0.3, -1), (0.3, -1), (0.3, -0.3), (1, -0.3), (1, 0.3), (0.3, 0.3)],
-        *[(0.3, 1), (-0.3, 1), (-0.3, 0.3), (-1, 0.3), (-1, -0.3), (-0.3, -0.3)],
-    ],
-    "square": [_polar(corner / 4) for corner in range(4)],
-    "star": [_polar(corner / 10, 0.45 if corner % 2 else 1.1) for corner in range(10)],
-    "triangle": [_polar(corner / 3, 1.1) for corner in range(3)],
+SHAPES: dict[str, list[complex]] = {
+    "bar": [-1 - 0.25j, 1 - 0.25j, 1 + 0.25j, -1 + 0.25j],
+    "circle": [cmath.rect(0.9, math.tau * corner / 48) for corner in range(48)],
+    "cross": [1j**turn * each for turn in range(4) for each in (-0.3 - 1j, 0.3 - 1j, 0.3 - 0.3j)],
+    "square": [1j**turn for turn in range(4)],
+    "star": [cmath.rect((1.1, 0.45)[i % 2], math.tau * i / 10) for i in range(10)],
+    "triangle": [cmath.rect(1.1, math.tau * corner / 3) for corner in range(3)],
 }
-"""The corners of each shape, in a square of -1 to 1."""
+"""The corners of each shape, x + iy in a square of -1 to 1."""
 COLORS = {"blue": (60, 60, 255), "green": (60, 200, 60), "red": (255, 60, 60)}
 WHITE = (230, 230, 230)
 SETS_OF_COLORS = [set_ for n in range(4) for set_ in itertools.combinations(COLORS, n)]
@@ -61,18 +51,13 @@ def _shape(shape: str, random: np.random.Generator) -> Image.Image:
     color = background + random.integers(60, 128, 3)  # lighter
     radius = random.uniform(0.22, 0.4) * SIZE
     x, y = random.uniform(radius, SIZE - radius, 2)
-    angle = random.uniform(0, 2 * math.pi)
-    cosine, sine = radius * math.cos(angle), radius * math.sin(angle)
+    turn = cmath.rect(radius, random.uniform(0, math.tau))
 
     oversampling = 4  # smooth edges
     image = Image.new("RGB", (SIZE * oversampling, SIZE * oversampling), tuple(background.tolist()))
-    ImageDraw.Draw(image).polygon(
-        [
-            (oversampling * (x + a * cosine - b * sine), oversampling * (y + a * sine + b * cosine))
-            for a, b in SHAPES[shape]
-        ],
-        fill=tuple(color.tolist()),
-    )
+    corners = [oversampling * (complex(x, y) + turn * corner) for corner in SHAPES[shape]]
+    places = [(corner.real, corner.imag) for corner in corners]
+    ImageDraw.Draw(image).polygon(places, fill=tuple(color.tolist()))
     pixels = np.asarray(image.resize((SIZE, SIZE), Image.Resampling.BOX), np.float64)
     noise = random.normal(0, random.uniform(0, MAX_NOISE), pixels.shape)
     return Image.fromarray(np.clip(pixels + noise, 0, 255).astype(np.uint8))
@@ -98,16 +83,10 @@ def draw(task: str, label: str, random: np.random.Generator) -> Image.Image:
 def make(
     folder: str | Path, *, per_class: dict[str, int], seed: int = 0, task: str = "class"
 ) -> None:
-    """Write JPEG files, and some PNG files, in a folder for each split.
+    """Write JPEG files, and some PNG files, in a folder for each split, which must not exist yet.
 
-    Args:
-        folder: must not exist yet.
-        per_class: number of images of each of the task's LABELS, by split.
-        seed: another seed gives other images.
-        task: class: a folder for each class; labels or value: a CSV for each split.
-
-    Raises:
-        UserError: the folder exists.
+    `per_class` is the number of images of each of the task's LABELS, by split. A class is a folder;
+    for labels or value, there is a CSV for each split.
     """
     folder, random = Path(folder), np.random.default_rng(seed)
     if folder.exists():
@@ -129,15 +108,13 @@ def make(
 def main() -> None:
     parser = Parser(__doc__)
     parser.add_argument("folder", help="folder to make; it must not exist yet")
-    parser.add_argument("--task", help="what is learned: class, labels or value")
-    options = parser.parse(sys.argv[1:])
+    parser.add_argument("--task", choices=(*LABELS,), default="class", help="what is learned")
+    flags = parser.parse(sys.argv[1:])
     parser.raise_errors()
-    task = options.get("task") or "class"
-    if task not in LABELS:
-        raise UserError(f"--task: must be one of {', '.join(LABELS)} (got {task})")
-    make(options["folder"], per_class=PER_CLASS[task], task=task)
-    count = sum(1 for file in Path(options["folder"]).rglob("*.???") if file.suffix != ".csv")
-    print(f"{count} images in {options['folder']}, of {', '.join(filter(None, LABELS[task]))}")
+    folder, task = flags["folder"], flags["task"]
+    make(folder, per_class=PER_CLASS[task], task=task)
+    count = len([*Path(folder).glob("*/**/*.*")])
+    print(f"{count} images in {folder}, of {', '.join(filter(None, LABELS[task]))}")
 
 
 if __name__ == "__main__":

@@ -7,16 +7,8 @@ from library.util import lazy
 if TYPE_CHECKING:
     from library.nn.gradients import accumulate_gradients, clip_gradients
     from library.nn.layers import batch_norm, conv, dense, dropout, output_layer
-    from library.nn.optimizers import (
-        SGD,
-        Adam,
-        AdamW,
-        Optimizer,
-        SyncReplicasShutdownHook,
-        set_rate_factor,
-        sync_replicas,
-        with_loss_scale,
-    )
+    from library.nn.optimizers import SGD, Adam, AdamW, Optimizer, SyncReplicasShutdownHook
+    from library.nn.optimizers import set_rate_factor, sync_replicas, with_loss_scale
     from library.nn.pretrained import hub_features, hub_input
     from library.nn.resnet import resnet_features
 

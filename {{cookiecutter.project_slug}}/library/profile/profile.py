@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from library.config import URL
-from library.data import cut_at, num_train_examples, stages_of
+from library.data import num_train_examples, stages_of
 from library.profile.measure import Meter, TraceHook, measure_storage
 from library.train import Plan, Run, translate_errors
 from library.util import UserError
@@ -58,8 +58,7 @@ def profile_training(run: Run, seconds: float = 4) -> dict[str, Any]:
 def measure_stages(run: Run, seconds: float) -> dict[str, Meter]:
     """The training input as far as each of its stages, in their order."""
     meters: dict[str, Meter] = {}
-    for name in stages_of(lambda: run.inputs.train_input(run)):
-        batches = cut_at(name, lambda: run.inputs.train_input(run))
+    for name, batches in stages_of(lambda: run.inputs.train_input(run)).items():
         if name != "batch" and "batch" not in meters:
             # What an example has become is dropped where it is: its copy is the batch's business.
             batches = batches.map(lambda *_: tf.constant(0)).batch(run.batch_size).prefetch(2)
@@ -139,12 +138,7 @@ def _epoch_examples(run: Run) -> int:
 
 
 def bottleneck(step_ms: float, stage_ms: Mapping[str, float]) -> tuple[str, float]:
-    """The slowest part of a training.
-
-    Args:
-        step_ms: the training step alone.
-        stage_ms: a batch of the input up to each stage, in their order; `device` is the last where
-            there is one.
+    """The slowest part of a training, by the step alone and a batch up to each stage, in order.
 
     Returns:
         "model", "transfer" (to the device), "disk", "preprocessing" or "balanced"; and how many

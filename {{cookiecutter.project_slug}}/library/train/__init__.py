@@ -11,18 +11,9 @@ if TYPE_CHECKING:
     from library.train.evaluation import run_evaluation
     from library.train.evaluation_table import EvaluationTable
     from library.train.evaluator import KeptEvaluation, evaluate_checkpoint, evaluate_checkpoints
-    from library.train.exporter import (
-        BestCheckpointExporter,
-        find_checkpoint,
-        global_step_of,
-        read_best,
-    )
-    from library.train.hooks import (
-        CheckpointHook,
-        EarlyStopHook,
-        GracefulStopHook,
-        XlaHook,
-    )
+    from library.train.exporter import BestCheckpointExporter, find_checkpoint, global_step_of
+    from library.train.exporter import read_best
+    from library.train.hooks import CheckpointHook, EarlyStopHook, GracefulStopHook, XlaHook
     from library.train.model_card import MODEL_FILE, ModelCard
     from library.train.plan import Plan
     from library.train.progress import ProgressHook
