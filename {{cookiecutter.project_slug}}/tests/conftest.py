@@ -16,6 +16,7 @@ import pytest
 
 import convert_dataset
 from library.config import Settings
+from library.data import Card, write_index, write_shard
 from library.util import RunError, UserError
 from project.settings import Hyperparameters, modality
 
@@ -155,6 +156,19 @@ def data(samples: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     convert(samples / "train", folder, "train", "--validation_fraction", 0.25, "--num_shards", 3)
     convert(samples / "test", folder, "test")
     return folder
+
+
+def write_records(path: Path, *shards: list[bytes]) -> str:
+    """Write the dataset `path` of these records, by shard."""
+    begin, end = f"{path.name}-", f"-of-{len(shards):05}.tfrecord"
+    written = [
+        write_shard(path.with_name(f"{begin}{number:05}{end}"), records)
+        for number, records in enumerate(shards)
+    ]
+    write_index(path, [rows for _, rows in written])
+    count = {"x": sum(map(len, shards))}
+    Card(["x"], count, [shard for shard, _ in written], {}).save(f"{path}.json")
+    return str(path)
 
 
 def damaged(data: Path, folder: Path) -> Path:

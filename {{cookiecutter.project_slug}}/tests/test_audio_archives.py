@@ -13,9 +13,9 @@ import h5py
 import numpy as np
 import pytest
 import tensorflow as tf
+from conftest import write_records
 from made_audio import RATE, WAVEFORMS, elements, in_a_graph, samples_of, write_set
 
-from library import data
 from library.audio import Archive, labels_of, random_windows, verify_shard
 from library.data import Card, DamagedRecordError, Target
 from library.util import UserError
@@ -215,9 +215,7 @@ def test_files_that_are_missing_or_others_are_a_line(stored, tmp_path):
 
 
 def test_tfrecords_are_not_taken_for_archives(tmp_path):
-    shard, rows = data.write_shard(tmp_path / "t-00000-of-00001.tfrecord", [b"one", b"two"])
-    data.write_index(tmp_path / "t", [rows])
-    Card(["a"], {"a": 2}, [shard], {}).save(tmp_path / "t.json")
+    write_records(tmp_path / "t", [b"one", b"two"])
     before = (tmp_path / "t.index").read_bytes()
     with pytest.raises(
         UserError, match="t-00000-of-00001.tfrecord: not a readable HDF5 file"

@@ -8,9 +8,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import tensorflow as tf
+from conftest import write_records
 
 from library.config import Settings
-from library.data import Card, train_records, write_index, write_shard
+from library.data import train_records
 from library.util import UserError
 
 COUNT = 30
@@ -19,12 +20,7 @@ COUNT = 30
 def write(path: Path, prefix: str = "") -> list[bytes]:
     """A dataset of three shards."""
     records = [f"{prefix}{number}".encode() * 100 for number in range(COUNT)]
-    parts = [
-        write_shard(path.with_name(f"{path.name}-{n:05}-of-00003.tfrecord"), records[10 * n :][:10])
-        for n in range(3)
-    ]
-    write_index(path, [rows for _, rows in parts])
-    Card(["x"], {"x": COUNT}, [shard for shard, _ in parts], {}).save(f"{path}.json")
+    write_records(path, *[records[n : n + 10] for n in range(0, COUNT, 10)])
     return records
 
 

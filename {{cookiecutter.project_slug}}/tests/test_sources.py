@@ -6,9 +6,9 @@ import h5py
 import numpy as np
 import pytest
 import tensorflow as tf
+from conftest import write_records
 
 from library.data import (
-    Card,
     DamagedRecordError,
     Hdf5Rows,
     Reader,
@@ -20,8 +20,6 @@ from library.data import (
     read_stream,
     shuffle_and_repeat,
     verify,
-    write_index,
-    write_shard,
 )
 from library.util import UserError
 
@@ -31,16 +29,8 @@ COUNT = 40
 @pytest.fixture
 def many(tmp_path) -> str:
     """A data set of 40 records in 5 shards, each record its number."""
-    written = [
-        write_shard(
-            tmp_path / f"many-{shard:05}-of-00005.tfrecord",
-            [f"{record:03}".encode() for record in range(8 * shard, 8 * shard + 8)],
-        )
-        for shard in range(5)
-    ]
-    write_index(tmp_path / "many", [rows for _, rows in written])
-    Card(["x"], {"x": COUNT}, [shard for shard, _ in written], {}).save(tmp_path / "many.json")
-    return str(tmp_path / "many")
+    records = [f"{number:03}".encode() for number in range(COUNT)]
+    return write_records(tmp_path / "many", *[records[n : n + 8] for n in range(0, COUNT, 8)])
 
 
 def by_id(many, start):

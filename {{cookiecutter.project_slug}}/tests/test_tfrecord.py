@@ -9,16 +9,9 @@ import shutil
 import numpy as np
 import pytest
 import tensorflow as tf
+from conftest import write_records
 
-from library.data import (
-    Card,
-    DamagedRecordError,
-    Reader,
-    index_of,
-    verify,
-    write_index,
-    write_shard,
-)
+from library.data import Card, DamagedRecordError, Reader, index_of, verify
 from library.util import UserError
 
 RECORDS = [[b"", b"a" * 1000, b"b"], [b"c", b"d"]]
@@ -27,13 +20,7 @@ RECORDS = [[b"", b"a" * 1000, b"b"], [b"c", b"d"]]
 @pytest.fixture
 def path(tmp_path) -> str:
     """A dataset of two shards and five records."""
-    written = [
-        write_shard(tmp_path / f"some-{number:05}-of-00002.tfrecord", records)
-        for number, records in enumerate(RECORDS)
-    ]
-    write_index(tmp_path / "some", [rows for _, rows in written])
-    Card(["x"], {"x": 5}, [shard for shard, _ in written], {}).save(tmp_path / "some.json")
-    return str(tmp_path / "some")
+    return write_records(tmp_path / "some", *RECORDS)
 
 
 def test_tensorflow_reads_what_is_written(path, tmp_path):
@@ -167,9 +154,7 @@ def test_files_that_do_not_belong_together_are_refused(path, tmp_path, suffix, c
 
 
 def test_more_shards_than_files_may_be_open_is_one_line(tmp_path):
-    parts = [write_shard(tmp_path / f"few-{n:05}-of-00050.tfrecord", [b"x"]) for n in range(50)]
-    write_index(tmp_path / "few", [rows for _, rows in parts])
-    Card(["x"], {"x": 50}, [shard for shard, _ in parts], {}).save(tmp_path / "few.json")
+    write_records(tmp_path / "few", *[[b"x"]] * 50)
     resource = pytest.importorskip("resource", reason="Windows has no such limit")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/dev/fd")) + 20, hard))

@@ -101,10 +101,7 @@ def canonical_waveform(data: bytes, *, sample_rate: int) -> np.ndarray:
     """An audio file at one sample rate, its channels averaged: int16 [samples].
 
     A file of one channel, 16 bit and this rate stays as it is; others are resampled by the SoX
-    Resampler.
-
-    Raises:
-        BadFileError: the file cannot be used.
+    Resampler; BadFileError if it cannot be used.
     """
     samples, rate = read_audio(data)
     waveform = samples.mean(axis=1)

@@ -23,12 +23,6 @@ def random_windows(
     In a clip that is shorter than a window, the place in the window is drawn, and the rest is
     zeros.
 
-    Args:
-        archive: the clips.
-        win_len: samples in a window.
-        seed: fixes the windows.
-        num_parallel_calls: groups of windows read at the same time; -1: autotune.
-
     Returns:
         A function from a dataset of two int64 scalars to a dataset of (number, id, int16
         [win_len]).
@@ -76,12 +70,7 @@ def covering_windows(waveform: tf.Tensor, win_len: int) -> tf.Tensor:
     The first one begins with the clip, and the last one ends with it. A clip that is shorter than
     a window is in the middle of it, with zeros on both sides.
 
-    Args:
-        waveform: [samples].
-        win_len: samples in a window.
-
-    Returns:
-        [windows, win_len], at least one.
+    [samples] -> [windows, win_len], at least one.
     """
     length = tf.size(waveform, tf.int64)
     last = tf.maximum(length - win_len, 0)

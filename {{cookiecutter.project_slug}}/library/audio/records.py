@@ -52,11 +52,7 @@ class ShardOptions:
 
 
 def canonicalize(data: bytes, options: ShardOptions) -> Clip:
-    """What is kept of a file: its waveform, and the length of a chunk.
-
-    Raises:
-        BadFileError: it cannot be used.
-    """
+    """What is kept of a file: its waveform, and the length of a chunk."""
     waveform = canonical_waveform(data, sample_rate=options.sample_rate)
     return waveform, max(1, round(options.chunk_secs * options.sample_rate))
 
@@ -145,9 +141,6 @@ def thumbnail(data: bytes) -> bytes:
     """What a clip sounds like in short: the energies of EDGE bands in each of EDGE parts.
 
     They are relative to the loudest one, in decibels, RANGE_DB in 255 levels.
-
-    Raises:
-        BadFileError: it cannot be used.
     """
     samples, rate = read_audio(data)
     parts = np.array_split(samples.mean(axis=1), EDGE)

@@ -88,9 +88,6 @@ def num_train_examples(settings: Settings, data: Card | Source) -> int:
     return min(data.num_examples, settings.limit_train_examples or data.num_examples)
 
 
-# ---- the cache ---------------------------------------------------------------------------------
-
-
 class _Memory(Source):
     """Contents in memory."""
 

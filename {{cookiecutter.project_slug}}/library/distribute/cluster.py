@@ -188,9 +188,6 @@ def wait_until_gone(
     return None
 
 
-# ---- what tasks do beside training ---------------------------------------------------------------
-
-
 def serve(cluster: Cluster) -> None:
     """Hold variables for the others, until the chief is gone."""
     spec = tf.train.ClusterSpec(dict(cluster.addresses))

@@ -95,9 +95,6 @@ class Parallel:
         return tf.compat.v1.ConfigProto(device_count={"CPU": cpus}, allow_soft_placement=True)
 
 
-# ---- the part of a batch that a network sees at once ---------------------------------------------
-
-
 def num_replicas() -> int:
     return tf.distribute.get_strategy().num_replicas_in_sync
 

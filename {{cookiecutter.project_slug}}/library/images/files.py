@@ -1,4 +1,7 @@
-"""Files of images: what they hold, and what they become for a dataset or a prediction."""
+"""Files of images: what they hold, and what they become for a dataset or a prediction.
+
+A file that cannot be used raises a BadFileError everywhere.
+"""
 
 import contextlib
 import dataclasses
@@ -55,9 +58,6 @@ def canonicalize(data: bytes, options: ShardOptions) -> Jpeg:
 
     A JPEG that is one already, and fits, keeps its bytes. All else is scaled down, antialiased, and
     encoded once.
-
-    Raises:
-        BadFileError: the file cannot be used.
     """
     edges = options.max_edge, options.max_edge
     with _opened(data) as image:
@@ -76,14 +76,7 @@ def canonical_bytes(data: bytes, *, checked: bool = True) -> bytes:
     """The content of a file as the exported model takes it, for a prediction.
 
     An upright JPEG or PNG in sRGB or gray keeps its bytes; all else becomes a BMP, which takes no
-    time to encode.
-
-    Args:
-        data: the content of a file.
-        checked: whether a JPEG that has nothing special is decoded to see that it is whole.
-
-    Raises:
-        BadFileError: the file cannot be used.
+    time to encode. If `checked`, a JPEG with nothing special is decoded to see that it is whole.
     """
     if _is_plain_jpeg(data) and (not checked or _is_sound_jpeg(data)):
         return data
@@ -96,11 +89,7 @@ def canonical_bytes(data: bytes, *, checked: bool = True) -> bytes:
 
 
 def thumbnail(data: bytes) -> bytes:
-    """A file as a tiny gray image: EDGE * EDGE bytes.
-
-    Raises:
-        BadFileError: the file cannot be used.
-    """
+    """A file as a tiny gray image: EDGE * EDGE bytes."""
     with _opened(data) as image:
         image.draft("L", (8 * EDGE, 8 * EDGE))
         return image.convert("L").resize((EDGE, EDGE), Image.Resampling.BILINEAR).tobytes()

@@ -71,15 +71,9 @@ def _from_raw(encoded: tf.Tensor) -> tf.Tensor:
 
 
 def random_window(shape: tf.Tensor, *, min_area: float, seed: tf.Tensor) -> tf.Tensor:
-    """A random part of an image, of at least the share `min_area` of its area.
+    """A random part of an image, of at least the share `min_area`, in (0, 1], of its area.
 
-    Args:
-        shape: of the image, int32 [3].
-        min_area: in (0, 1].
-        seed: int64 [2]; the same seed gives the same window.
-
-    Returns:
-        Top, left, height and width in pixels, int32 [4].
+    Shape, int32 [3], and seed, int64 [2] -> top, left, height and width in pixels, int32 [4].
     """
     begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
         shape,
@@ -103,11 +97,8 @@ def central_square(shape: tf.Tensor) -> tf.Tensor:
 def resize(image: tf.Tensor, *, image_size: int, antialias: bool) -> tf.Tensor:
     """Any image as a square: uint8 [height, width, 3] -> float32 in [0, 255].
 
-    Args:
-        image: the image.
-        image_size: edge of the result in pixels.
-        antialias: average areas where it shrinks in both directions, instead of picking points:
-            6 to 12 dB nearer to an exact resize, for a little more work.
+    With antialias, areas are averaged where it shrinks in both directions, instead of picking
+    points: 6 to 12 dB nearer to an exact resize, for a little more work.
     """
     size = [image_size, image_size]
     pixels = tf.cast(image, tf.float32)  # first: resizing reads floats faster than bytes
@@ -137,14 +128,7 @@ def central_crop(
 ) -> tf.Tensor:
     """The central square of an image: the input of a network everywhere except in training.
 
-    Args:
-        encoded: string scalar, as for `decode_window`.
-        image_size: edge of the result in pixels.
-        antialias: see `resize`.
-        dtype: float32 or uint8.
-
-    Returns:
-        [image_size, image_size, 3] in [0, 255].
+    What `decode_window` takes -> [image_size, image_size, 3] in [0, 255], float32 or uint8.
     """
     image = decode_window(encoded, central_square, image_size=image_size)
     return to_dtype(resize(image, image_size=image_size, antialias=antialias), image_size, dtype)

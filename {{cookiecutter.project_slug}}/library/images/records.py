@@ -97,11 +97,7 @@ def to_example(jpeg: Jpeg, label: Label, filename: str, target: Target) -> bytes
 def write_shard(
     path: Path, examples: Iterable[tuple[str, Label, Jpeg]], target: Target
 ) -> tuple[Shard, np.ndarray]:
-    """Write a file of examples: the name of the file, the label and the image of each.
-
-    Returns:
-        The card's entry, and the rows for the index.
-    """
+    """Write name, label and image of each example; the card's entry, and the rows for the index."""
     return write_records(
         path, (to_example(jpeg, label, name, target) for name, label, jpeg in examples)
     )
