@@ -82,7 +82,7 @@ def hub(
         params.hub_module,
         input_range=params.hub_input_range,
         training=training and params.fine_tuning,
-        rate_factor=params.fine_tuning_rate_factor,
+        rate_factor=params.fine_tuning_rate_factor if params.fine_tuning else None,
     )
 
 

@@ -49,6 +49,13 @@ class OptimizerHyperparameters:
     adam_beta1: float = option(0.9, "decay of the gradients' mean", minimum=0, maximum=0.999999)
     adam_beta2: float = option(0.999, "decay of their squares' mean", minimum=0, maximum=0.999999)
     adam_epsilon: float = option(1e-8, "added to Adam's denominator", above=0)
+    average_decay: float = option(
+        0.98,
+        "decay of the average of weights that is evaluated and exported; 0: the last weights",
+        minimum=0,
+        maximum=0.999999,
+        defines_architecture=True,  # of checkpoints, which hold the average
+    )
     gradient_accumulation: int = option(1, "parts of a batch, computed in turn", minimum=1)
     clip_gradient_norm: float | None = option(None, "largest global norm of gradients", above=0)
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from library.util import lazy
 
 if TYPE_CHECKING:
+    from library.nn.averages import AVERAGE, averages_scaffold, update_averages
     from library.nn.gradients import accumulate_gradients, clip_gradients
     from library.nn.layers import batch_norm, conv, dense, dropout, output_layer
     from library.nn.optimizers import SGD, Adam, AdamW, Optimizer, SyncReplicasShutdownHook

@@ -55,7 +55,10 @@ def batch_norm(
 
     scale, offset = variable("scale", initial_scale), variable("offset", 0.0)
     # The replicas update their averages with the same statistics.
-    average = {"trainable": False, "aggregation": tf.VariableAggregation.MEAN}
+    average: dict[str, object] = {"trainable": False, "aggregation": tf.VariableAggregation.MEAN}
+    # In this collection, they are averaged like the weights: see `averages`.
+    keys = tf.compat.v1.GraphKeys
+    average["collections"] = [keys.GLOBAL_VARIABLES, keys.MOVING_AVERAGE_VARIABLES]
     mean, variance = variable("mean", 0.0, **average), variable("variance", 1.0, **average)
     x32 = tf.cast(x, tf.float32)
     if not training:

@@ -52,21 +52,20 @@ def hub_input(handle: str) -> HubInput:
 
 
 def hub_features(
-    images: tf.Tensor, handle: str, *, input_range: str, training: bool, rate_factor: float
+    images: tf.Tensor, handle: str, *, input_range: str, training: bool, rate_factor: float | None
 ) -> tf.Tensor:
     """The features that a module computes from images.
 
-    Its variables begin with their pretrained values. Only with `training` are they trainable, and
-    do the averages of its batch norm move.
+    Its variables begin with their pretrained values. Only with a `rate_factor` are they trainable.
 
     Args:
         images: [batch, height, width, 3] in [0, 255], of any type.
         handle: a URL of TensorFlow Hub, or a folder.
         input_range: a key of RANGES; modules that take uint8 get [0, 255].
-        training: whether to fine-tune the module.
-        rate_factor: multiplies the learning rate of its variables.
+        training: whether the averages of its batch norm move.
+        rate_factor: multiplies the learning rate of its variables; None: they do not learn.
     """
-    module = _module_of_graph(handle, rate_factor if training else None)
+    module = _module_of_graph(handle, rate_factor)
     takes = hub_input(handle)
     pixels = tf.cast(images, tf.float32)
     if takes.dtype == tf.uint8:

@@ -38,7 +38,12 @@ def translate_errors(run: "Run", *data: str) -> Iterator[None]:
     """
     try:
         yield
-    except tf.errors.InvalidArgumentError as error:
+    except (tf.errors.InvalidArgumentError, tf.errors.NotFoundError) as error:
+        if "have not altered the graph" in error.message:  # the words of tf.train.Saver
+            raise UserError(
+                "model: the checkpoint does not fit the network in project/networks.py: use the "
+                "version of the project that wrote it, or start a new run with --run NAME"
+            ) from error
         found = read_divergence(error)
         if not found:
             raise

@@ -53,7 +53,8 @@ class ModelCard:
                     f"{path}: format_version {version}, but this program reads up to "
                     f"{FORMAT_VERSION}: use the version of the project that wrote it"
                 )
-            hyperparameters = dict(content.pop("hyperparameters"))
+            # Checkpoints of older versions hold no averages of the weights.
+            hyperparameters = {"average_decay": 0.0, **content.pop("hyperparameters")}
             if version == 1:  # which knew classes only
                 classes = tuple(content["class_names"])
                 hyperparameters |= {"optimizer": "adam"}

@@ -12,8 +12,10 @@ from library.nn import (
     Optimizer,
     SyncReplicasShutdownHook,
     accumulate_gradients,
+    averages_scaffold,
     clip_gradients,
     sync_replicas,
+    update_averages,
     with_loss_scale,
 )
 from library.report import show_inputs
@@ -58,13 +60,17 @@ def model_spec(
     # A prediction is what is exported, and that runs anywhere.
     with tf.xla.experimental.jit_scope(compile_ops=run.settings.xla and mode != ModeKeys.PREDICT):
         logits = network(features, training=False, dtype="float32")
+    scaffold = averages_scaffold() if run.hyperparameters.average_decay else None
     if mode == ModeKeys.PREDICT:
         predictions = head.predictions(logits)
         output = estimator_export.PredictOutput(predictions)
         if "key" in features:
             predictions = {**predictions, "key": features["key"]}
         return EstimatorSpec(
-            mode, predictions=predictions, export_outputs={"serving_default": output}
+            mode,
+            predictions=predictions,
+            export_outputs={"serving_default": output},
+            scaffold=scaffold,
         )
     head.collect(labels, logits, run.drawn(features), features["key"])
     # The Estimator averages what it is given with metrics.mean: given the loss of every example,
@@ -72,7 +78,8 @@ def model_spec(
     # It asks for a scalar, but lets a tensor of unknown shape pass.
     losses = head.losses(labels, logits) + l2_loss(run)
     every_loss = tf.compat.v1.placeholder_with_default(losses, shape=None)
-    return EstimatorSpec(mode, loss=every_loss, eval_metric_ops=head.metrics(labels, logits))
+    metrics = head.metrics(labels, logits)
+    return EstimatorSpec(mode, loss=every_loss, eval_metric_ops=metrics, scaffold=scaffold)
 
 
 def l2_loss(run: "Run") -> tf.Tensor:
@@ -137,6 +144,10 @@ def _training(
             train_op = chosen.apply_gradients(pairs, step)
             return EstimatorSpec(mode, loss=loss, train_op=train_op, training_hooks=hooks)
         # Not by the optimizer: a step that overflows in float16 is a step of the data all the same.
-        with tf.control_dependencies([chosen.apply_gradients(pairs)]):
+        done = chosen.apply_gradients(pairs)
+        if params.average_decay:
+            with tf.control_dependencies([done]):
+                done = update_averages(params.average_decay, step)
+        with tf.control_dependencies([done]):
             train_op = step.assign_add(1, read_value=False)
     return EstimatorSpec(mode, loss=loss, train_op=train_op)

@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from library.estimator import WarmStartSettings
+from library.nn import AVERAGE
 from library.util import UserError, write_json
 
 FILE = "warm_start.json"
@@ -16,7 +17,7 @@ FILE = "warm_start.json"
 SHOWN = 6
 """Names in a line."""
 
-OF_OPTIMIZERS = re.compile(r"(^|/)(Adam(_1)?|Momentum|beta[12]_power|global_step)$")
+OF_OPTIMIZERS = re.compile(r"(^|/)(average|Adam(_1)?|Momentum|beta[12]_power|global_step)$")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +54,11 @@ class WarmStart:
     def settings(self) -> WarmStartSettings:
         """For an Estimator."""
         names = [f"{re.escape(name)}:0$" for name in self.taken]
-        return WarmStartSettings(self.checkpoint, vars_to_warm_start=names)
+        there = {name for name, _ in tf.train.list_variables(self.checkpoint)}
+        averages = {name: name + AVERAGE for name in self.taken if name + AVERAGE in there}
+        return WarmStartSettings(
+            self.checkpoint, vars_to_warm_start=names, var_name_to_prev_var_name=averages
+        )
 
     @property
     def lines(self) -> list[str]:
