@@ -25,8 +25,7 @@ def main() -> None:
             words = f"--dataset_dir {SAMPLES}/{name} --tfrecord_dir {DATA}"
             call(f"convert {name}", f"convert_dataset.py {words}")
     data = "".join(f" --{name}_data {DATA}/{name}" for name in ("train", "validation", "test"))
-    recipe = "--train_epochs 20 --epochs_between_evals 4 --learning_rate_schedule cosine"
-    call("train", f"run.py train --run demo{data} {recipe} --warmup_epochs 2")
+    call("train", f"run.py train --run demo{data}")
     call("evaluate", f"run.py evaluate --run demo{data} --split test")
     folders = sorted(Path(SAMPLES, "test").iterdir())
     inputs = shlex.join(min(folder.iterdir()).as_posix() for folder in folders[::2])

@@ -78,8 +78,9 @@ def learning_rate(
     Returns:
         float32 scalar.
     """
-    decay_epochs = params.decay_epochs or max(last - params.warmup_epochs, per_step)
-    decays = tf.maximum(epochs - params.warmup_epochs, 0.0) / decay_epochs
+    warmup_epochs = last / 10 if params.warmup_epochs is None else params.warmup_epochs
+    decay_epochs = params.decay_epochs or max(last - warmup_epochs, per_step)
+    decays = tf.maximum(epochs - warmup_epochs, 0.0) / decay_epochs
     factor = tf.constant(1.0)
     match params.learning_rate_schedule:
         case "cosine":  # without restarts: https://arxiv.org/abs/1608.03983
@@ -88,6 +89,6 @@ def learning_rate(
             factor = params.decay_rate ** tf.floor(decays)
         case "exponential":
             factor = params.decay_rate**decays
-    if params.warmup_epochs:
-        factor *= tf.minimum((epochs + per_step) / params.warmup_epochs, 1)
+    if warmup_epochs:
+        factor *= tf.minimum((epochs + per_step) / warmup_epochs, 1)
     return params.learning_rate * factor

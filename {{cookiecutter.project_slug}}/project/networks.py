@@ -53,14 +53,18 @@ def outputs_of(
 def cnn(
     images: tf.Tensor, *, training: bool, dtype: str, params: Hyperparameters, seed: int
 ) -> tf.Tensor:
-    """A small convolutional network: four blocks of convolution, batch norm, ReLU and pooling."""
-    x = tf.cast(normalize(images), dtype)
-    for block, filters in enumerate((32, 64, 128, 256)):
-        with tf.compat.v1.variable_scope(f"block{block}"):
-            x = conv(x, filters, seed=seed)
-            x = batch_norm(x, training=training)
-            x = tf.nn.relu(x)
-            x = tf.nn.max_pool2d(x, ksize=2, strides=2, padding="SAME")
+    """A small residual network: a strided stem, and stages at 1/4, 1/8 and 1/16 of the size."""
+
+    def conv_block(name: str, x: tf.Tensor, filters: int, stride: int = 1) -> tf.Tensor:
+        with tf.compat.v1.variable_scope(name):
+            x = conv(x, filters, stride=stride, seed=seed)
+            return tf.nn.relu(batch_norm(x, training=training))
+
+    x = conv_block("stem", tf.cast(normalize(images), dtype), 24, stride=2)
+    for stage, filters in enumerate((48, 96, 192)):
+        x = tf.nn.max_pool2d(x, ksize=2, strides=2, padding="SAME")
+        x = conv_block(f"stage{stage}/widen", x, filters)
+        x += conv_block(f"stage{stage}/residual", x, filters)
     return tf.reduce_mean(x, axis=[1, 2])
 
 

@@ -67,6 +67,7 @@ EFFECTS: dict[str, tuple] = {
     "adam_beta1": (0.5, WEIGHTS),
     "adam_beta2": (0.5, WEIGHTS),
     "adam_epsilon": (1e-2, WEIGHTS),
+    "average_decay": (0.0, EVALUATION),
     "learning_rate_schedule": ("exponential", WEIGHTS),
     "warmup_epochs": (1.0, WEIGHTS),
     "decay_epochs": (0.5, WEIGHTS, {"learning_rate_schedule": "exponential"}),

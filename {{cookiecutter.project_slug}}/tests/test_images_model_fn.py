@@ -80,7 +80,9 @@ def test_metrics_are_averages_over_examples_whatever_the_batch(model, batch_size
     p = np.array([row["probabilities"] for row in model.predict(lambda: batches(21))], np.float64)
     targets = np.eye(7)[LABELS] * 0.9 + 0.1 / 7
     kernels = [
-        model.get_variable_value(v) for v in model.get_variable_names() if v.endswith("kernel")
+        model.get_variable_value(v)
+        for v in model.get_variable_names()
+        if v.endswith("kernel/average")
     ]
     l2 = 1e-5 * sum((kernel.astype(np.float64) ** 2).sum() / 2 for kernel in kernels)
     right = p.argmax(1) == LABELS
@@ -102,7 +104,7 @@ def test_top_5_needs_more_than_5_classes(tmp_path):
 
 
 def test_training_moves_the_averages_of_batch_norm(model):
-    assert np.abs(model.get_variable_value("block0/mean")).max() > 1e-3
+    assert np.abs(model.get_variable_value("stem/mean")).max() > 1e-3
 
 
 def train_values(steps: int = 3, trainable: bool = False, **changes) -> list[np.ndarray]:
@@ -144,7 +146,8 @@ def test_every_hyperparameter_reaches_the_weights(change):
 def rates(steps: int, examples_seen: int = 0, **changes) -> list[float]:
     """The learning rate of each step, at 4 steps an epoch and a rate of 2."""
     plan = Plan(None, 0, examples_seen, 28, 7, steps=100, steps_between_evals=100)
-    params = Hyperparameters(learning_rate=2.0, **changes)
+    options = {"learning_rate_schedule": "constant", "warmup_epochs": 0, **changes}
+    params = Hyperparameters(learning_rate=2.0, **options)
     epochs = [plan.epochs(tf.constant(step, tf.int64)) for step in range(steps)]
     per_step = plan.epochs_per_step
     return [float(learning_rate(each, params, per_step=per_step, last=3)) for each in epochs]
@@ -154,6 +157,7 @@ def test_schedules_are_functions_of_the_step():
     assert rates(9) == [2.0] * 9
     assert rates(9, warmup_epochs=1) == [0.5, 1.0, 1.5, 2.0, *[2.0] * 5]
     assert rates(3, warmup_epochs=1, examples_seen=7) == [1.0, 1.5, 2.0]
+    assert rates(2, warmup_epochs=None) == [pytest.approx(2 / 1.2), 2.0]  # a tenth of 3 epochs
     step = {"learning_rate_schedule": "step", "decay_epochs": 0.5, "decay_rate": 0.1}
     np.testing.assert_allclose(rates(5, **step), [2, 2, 0.2, 0.2, 0.02], rtol=1e-6)
     exponential = {"learning_rate_schedule": "exponential", "decay_epochs": 1, "decay_rate": 0.5}
@@ -181,7 +185,7 @@ def test_clipping_limits_the_global_norm():
 
 @pytest.mark.parametrize(
     ("pixel", "l2", "step", "name", "norm"),
-    [(np.nan, 1e-5, 1, "block0/kernel", "nan"), (0.0, np.inf, 0, "logits/kernel", "inf")],
+    [(np.nan, 1e-5, 1, "stem/kernel", "nan"), (0.0, np.inf, 0, "logits/kernel", "inf")],
 )
 def test_what_is_not_finite_stops_before_it_does_harm(tmp_path, pixel, l2, step, name, norm):
     """A gradient that is not a number, under a loss that is one; and a loss that is infinite."""

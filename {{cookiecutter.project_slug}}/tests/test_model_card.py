@@ -18,6 +18,7 @@ class Architecture:
 
     layers: int = option(18, "layers", defines_architecture=True)
     optimizer: str = option("adam", "optimizer", defines_architecture=True)
+    average_decay: float = option(0.0, "averages", defines_architecture=True)
     flip: bool = option(False, "flip", defines_architecture=True)
     module: Location | None = option(None, "module", defines_architecture=True)
     learning_rate: float = option(1e-3, "rate")
@@ -42,7 +43,7 @@ def card(target: Target = CATS, head: str = "classification", **changes) -> Mode
 def test_what_is_written_is_read(tmp_path, written):
     file = written.save(tmp_path / "run")
     assert ModelCard.load(tmp_path / "run") == written
-    assert json.loads(file.read_text(encoding="utf-8"))["format_version"] == 2
+    assert json.loads(file.read_text(encoding="utf-8"))["format_version"] == 3
     assert "learning_rate" not in written.hyperparameters
     written.must_equal(ModelCard.load(tmp_path / "run"), tmp_path)
 
@@ -52,7 +53,7 @@ def test_a_card_of_the_first_version_is_a_classifier(tmp_path):
     old = {"class_names": ["cat", "dog"], "hyperparameters": shape}
     (tmp_path / "model.json").write_text(json.dumps(old))
     found = ModelCard.load(tmp_path)
-    shape["optimizer"] = "adam"  # there was no other
+    shape |= {"optimizer": "adam", "average_decay": 0.0}  # there was nothing else
     assert (found.head, found.target, found.hyperparameters) == ("classification", CATS, shape)
     card(module=Location("/elsewhere/one")).must_equal(found, tmp_path)
 
@@ -76,11 +77,22 @@ def test_what_is_no_card_is_one_line(tmp_path, content):
         ModelCard.load(tmp_path)
 
 
+def test_checkpoints_of_the_second_version_hold_no_averages(tmp_path):
+    content = dataclasses.asdict(card())
+    del content["hyperparameters"]["average_decay"]
+    (tmp_path / "model.json").write_text(json.dumps(content | {"format_version": 2}))
+    old = ModelCard.load(tmp_path)
+    with pytest.raises(
+        UserError, match="average_decay: 0.98, but .*: pass --average_decay 0.0, or "
+    ):
+        card(average_decay=0.98).must_equal(old, tmp_path)
+
+
 def test_a_missing_card_and_one_of_a_later_version_are_told(tmp_path):
     with pytest.raises(UserError, match=r"model.json: .*it belongs to the checkpoint"):
         ModelCard.load(tmp_path)
-    (tmp_path / "model.json").write_text('{"format_version": 3}')
-    with pytest.raises(UserError, match="format_version 3, but this program reads up to 2"):
+    (tmp_path / "model.json").write_text('{"format_version": 4}')
+    with pytest.raises(UserError, match="format_version 4, but this program reads up to 3"):
         ModelCard.load(tmp_path)
 
 

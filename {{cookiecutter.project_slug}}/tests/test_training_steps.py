@@ -53,7 +53,7 @@ def test_splits_of_a_batch_move_the_averages_of_batch_norm_one_after_the_other()
     _, model = train(steps=1, gradient_accumulation=4)
     _, again = train(steps=1, gradient_accumulation=4)
     first, second = weights(model), weights(again)
-    assert np.abs(first["block0/mean"]).max() > 0
+    assert np.abs(first["stem/mean"]).max() > 0
     assert all((first[name] == second[name]).all() for name in first)
 
 
@@ -85,7 +85,7 @@ def test_lower_precision_keeps_to_the_loss_curve(dtype):
     types = {name: reader.get_variable_to_dtype_map()[name] for name in weights(model)}
     assert {types.pop("global_step")} == {tf.int64}
     assert set(types.values()) <= {tf.float32, tf.int64}
-    assert types["block0/kernel"] == types["block0/kernel/Adam"] == tf.float32
+    assert types["stem/kernel"] == types["stem/kernel/Adam"] == tf.float32
     graph = (Path(model.model_dir) / "graph.pbtxt").read_text()
     assert f"DT_{'BFLOAT16' if dtype == 'bfloat16' else 'HALF'}" in graph
 

@@ -35,11 +35,13 @@ class OptimizerHyperparameters:
     )
     learning_rate: float = option(3e-3, "step size after the warm-up", above=0)
     learning_rate_schedule: str = option(
-        "constant",
+        "cosine",
         "how learning_rate changes after the warm-up",
         choices=("constant", "cosine", "step", "exponential"),
     )
-    warmup_epochs: float = option(0, "epochs in which learning_rate rises from 0", minimum=0)
+    warmup_epochs: float | None = option(
+        None, "epochs in which learning_rate rises from 0; null: a tenth of the run", minimum=0
+    )
     decay_epochs: float | None = option(
         None, "epochs until cosine is 0, or per decay; null: all after the warm-up", above=0
     )

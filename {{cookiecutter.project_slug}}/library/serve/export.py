@@ -46,9 +46,10 @@ def export_model(run: Run) -> None:
     estimator = run.estimator()
 
     def save(folder: str, receiver: Callable[[Run], estimator_export.ServingInputReceiver]) -> Path:
-        made = estimator.export_saved_model(
-            folder, lambda: receiver(run), checkpoint_path=checkpoint
-        )
+        with translate_errors(run):
+            made = estimator.export_saved_model(
+                folder, lambda: receiver(run), checkpoint_path=checkpoint
+            )
         return Path(os.fsdecode(made))
 
     def predict(contents: list[bytes]) -> Arrays:

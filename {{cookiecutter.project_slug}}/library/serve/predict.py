@@ -12,7 +12,7 @@ from typing import IO
 from library import report  # whose drawing imports matplotlib when it is used
 from library.report import WORST, mistake_caption
 from library.serve.files import STDIO, InputFiles, Row, find_files
-from library.train import Run
+from library.train import Run, translate_errors
 from library.util import UserError, check_folder, counted, replacing
 
 SUFFIXES = (".csv", ".jsonl")
@@ -38,7 +38,8 @@ def predict_files(run: Run) -> None:
     )
     rows = files.rows(predictions, lambda each: run.head.row(each, settings.top_k))
     worst = WorstMistakes(target.classes)
-    write_rows(output, worst.watch(rows), run.head.columns(settings.top_k))
+    with translate_errors(run):
+        write_rows(output, worst.watch(rows), run.head.columns(settings.top_k))
     if files.failed == files.count:
         raise UserError(
             f"--input: {counted(files.count, 'files')}, none of which could be used: see {output}"

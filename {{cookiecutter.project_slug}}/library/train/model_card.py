@@ -12,7 +12,7 @@ from library.data import Target
 from library.util import UserError, write_json
 
 MODEL_FILE = "model.json"
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,13 +48,14 @@ class ModelCard:
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             version = content.pop("format_version", 1)
-            if version not in (1, FORMAT_VERSION):
+            if version not in range(1, FORMAT_VERSION + 1):
                 raise UserError(
                     f"{path}: format_version {version}, but this program reads up to "
                     f"{FORMAT_VERSION}: use the version of the project that wrote it"
                 )
-            # Checkpoints of older versions hold no averages of the weights.
-            hyperparameters = {"average_decay": 0.0, **content.pop("hyperparameters")}
+            hyperparameters = dict(content.pop("hyperparameters"))
+            if version < 3:  # whose checkpoints hold no averages of the weights
+                hyperparameters |= {"average_decay": 0.0}
             if version == 1:  # which knew classes only
                 classes = tuple(content["class_names"])
                 hyperparameters |= {"optimizer": "adam"}
