@@ -10,7 +10,7 @@ for cache in ("__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache"):
 
 OF_IMAGES = """
 library/images library/nn/pretrained.py tests/made_images.py tests/test_images_*.py
-tests/test_all_reduce.py tests/test_cluster.py tests/test_convert_dataset.py
+tests/test_all_reduce.py tests/test_cluster.py
 tests/test_duplicates.py tests/test_effects.py tests/test_input_fn.py tests/test_model_fn.py
 tests/test_profiling.py tests/test_run.py tests/test_training_steps.py
 tests/training_steps.py docs/from_tensorflow_2.15.md docs/from_tensorflow_2.15

@@ -3,6 +3,7 @@
 import ast
 import itertools
 import json
+import os
 import re
 import subprocess
 import sys
@@ -114,6 +115,28 @@ def test_a_bad_slug_is_one_line_at_the_terminal(tmp_path):
         "that begins and ends with a letter or digit.\n"
     )
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a terminal that is made for the test")
+def test_a_bad_slug_is_asked_for_again_and_no_answer_is_lost(tmp_path):
+    import pty
+
+    terminal, inside = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "cookiecutter", "--default-config", "-o", tmp_path, TEMPLATE],
+        stdin=inside,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    answers = ["Hot & Cold", "a/b", "con", "again", "A description", "Me", "", "2", ""]
+    os.write(terminal, "".join(f"{answer}\n" for answer in answers).encode())
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, output
+    assert "project_slug: 'a/b' is not a name of letters" in output
+    assert "project_slug: 'con' is a name that Windows reserves." in output
+    assert [path.name for path in tmp_path.iterdir()] == ["again"]
+    assert "Hot & Cold" in (tmp_path / "again" / "README.md").read_text()
+    assert (tmp_path / "again" / "library" / "audio").is_dir()
 
 
 def test_a_name_makes_its_slug(render):

@@ -49,6 +49,7 @@ def test_a_finished_set_is_replaced_only_when_asked_for(samples, tmp_path):
         "test.index",
         "test.json",
         "test.sha256",
+        "test.thumbnails",
     ]
 
 
@@ -91,6 +92,7 @@ def test_a_stop_while_sets_are_replaced_loses_nothing(samples, tmp_path, monkeyp
             ".index",
             ".json",
             ".sha256",
+            ".thumbnails",
             *(f"-0000{n}-of-00002{modality.SUFFIX}" for n in (0, 1)),
         )
     )
@@ -116,7 +118,7 @@ def test_file_names_need_not_be_text(samples, tmp_path):
     shutil.copytree(next((samples / "test").iterdir()), tmp_path / "in" / "bar")
     (tmp_path / "in" / "bar" / "not\udcfftext.jpg").write_bytes(b"no picture")
     convert(tmp_path / "in", tmp_path / "out", "train", "--max_rejected", 1)
-    assert b"not\xfftext.jpg,not an image" in (tmp_path / "out/train.rejected.csv").read_bytes()
+    assert b"not\xfftext.jpg,not an " in (tmp_path / "out/train.rejected.csv").read_bytes()
 
 
 def test_several_machines_write_what_one_writes(samples, tmp_path):
@@ -313,7 +315,7 @@ def test_few_files_need_no_validation_set_unless_it_is_asked_for(samples, tmp_pa
 
 def test_a_conversion_resumes_with_the_shards_that_are_missing(samples, tmp_path, monkeypatch):
     def stop(progress, count, size):
-        if progress.unit == modality.UNIT and len(list(tmp_path.rglob("train-*.npy"))) == 2:
+        if progress.unit == modality.UNIT and len(list(tmp_path.rglob("train-*.seen.npy"))) == 2:
             raise KeyboardInterrupt
 
     more = ("--num_shards", 5, "--validation_fraction", 0.25)
@@ -364,3 +366,142 @@ def test_a_card_of_before_is_read(data, tmp_path):
         content = old | {"classes": classes, "format_version": 1}
         (tmp_path / "old.json").write_text(json.dumps(content))
         assert Card.load(tmp_path / "old.json").label == label
+
+
+def test_labels_from_a_table_and_no_labels(samples, tmp_path):
+    found = sorted((samples / "test").rglob("*.*"))
+    rows = [f"{path.relative_to(samples / 'test')},{len(path.name) % 2}" for path in found]
+    (tmp_path / "labels.csv").write_text("\n".join(["file,label", *rows, "none.jpg,0"]))
+    more = ["--labels", tmp_path / "labels.csv", "--max_rejected", 0.1]
+    (tmp_path / "labels.csv").write_text("\n".join(["file,label", *rows[1:], "none.jpg,0"]))
+    process = convert(samples / "test", tmp_path / "out", "less", *more)
+    assert f"1 file in {samples / 'test'} not in {more[1]}" in process.stdout
+    (tmp_path / "labels.csv").write_text("\n".join(["file,label", *rows, "none.jpg,0"]))
+    convert(samples / "test", tmp_path / "out", "table", *more)
+    card = Card.load(tmp_path / "out" / "table.json")
+    assert sum(card.examples_per_class.values()) == len(found)
+    assert "none.jpg,no such file" in (tmp_path / "out" / "table.rejected.csv").read_text()
+    convert(samples / "test", tmp_path / "out", "plain", "--unlabeled")
+    assert Card.load(tmp_path / "out" / "plain.json").classes == []
+    assert "24 examples in" in verify(tmp_path / "out", "plain").stdout
+
+
+def test_train_and_test_folders_are_converted_in_one_go(samples, tmp_path):
+    shutil.copytree(samples, tmp_path / "dataset")
+    (tmp_path / "dataset" / "test").rename(tmp_path / "dataset" / "testing")
+    process = run_convert("--dataset_dir", "dataset", cwd=tmp_path)
+    folders = [str(tmp_path / "dataset" / name) for name in ("train", "testing")]
+    assert f"dataset contains 2 datasets: {', '.join(folders)}\n" in process.stdout
+    cards = {name: Card.load(tmp_path / f"data/{name}.json") for name in ("train", "test")}
+    assert cards["test"].num_examples == 24
+    assert (
+        cards["train"].num_examples + Card.load(tmp_path / "data/validation.json").num_examples
+        == 96
+    )
+    counts = ", ".join(f"{name} 4" for name in cards["test"].classes)
+    assert f"24 {modality.UNIT} of 6 classes\n  {counts}\n" in process.stdout
+    process = run_convert("--dataset_dir", "dataset", cwd=tmp_path, status=2)
+    assert "train.json already exists; use --overwrite" in process.stderr
+    (tmp_path / "data/test.json").unlink()  # as after a stop
+    process = run_convert("--dataset_dir", "dataset", cwd=tmp_path)
+    assert "train.json already exists and is kept" in process.stdout
+    assert Card.load(tmp_path / "data/test.json").num_examples == 24
+    words = ("--dataset_dir", "dataset", "--tfrecord_filename", "all")
+    process = run_convert(*words, cwd=tmp_path, status=2)
+    assert f"tfrecord_filename: {tmp_path / 'dataset'} contains 2 datasets: " in process.stderr
+    (tmp_path / "dataset" / "mine").mkdir()
+    process = run_convert("--dataset_dir", "dataset", "--tfrecord_filename", "x", cwd=tmp_path)
+    assert "  mine 0, testing 24, train 96\n" in process.stdout
+
+
+def sides_of(samples: Path, out: Path, group_of) -> dict[str, set[str]]:
+    """In which datasets the files of each group are."""
+    sides: dict[str, set[str]] = {}
+    for name in ("train", "validation"):
+        for line in (out / f"{name}.sha256").read_text().splitlines():
+            sides.setdefault(group_of(line.split("  ")[1]), set()).add(name)
+    return sides
+
+
+def test_a_group_stays_in_one_dataset(samples, tmp_path):
+    def last_digit(name: str) -> str:
+        return Path(name).stem[-1]
+
+    more = ("--validation_fraction", 0.3, "--group_by")
+    convert(samples / "train", tmp_path / "a", "train", *more, r"(\d)\.")
+    sides = sides_of(samples, tmp_path / "a", last_digit)
+    assert len(sides) == 10
+    assert {len(names) for names in sides.values()} == {1}
+    names = [path.relative_to(samples / "train").as_posix() for path in samples.glob("train/*/*")]
+    table = [f"{name},{name[0]},{last_digit(name)}" for name in sorted(names)]
+    (tmp_path / "t.csv").write_text("\n".join(["file,label,speaker", *table]))
+    csv_of = ("--labels", tmp_path / "t.csv")
+    convert(samples / "train", tmp_path / "b", "train", *csv_of, *more, "speaker")
+    assert sides_of(samples, tmp_path / "b", last_digit) == sides
+    more = (0.01, "--group_by", r"\d\.")
+    convert(samples / "train", tmp_path / "c", "train", "--validation_fraction", *more)
+    sides = sides_of(samples, tmp_path / "c", last_digit)
+    assert [*map(len, sides.values())] == [1] * 10
+    assert {"validation"} in sides.values(), "one of few, at least"
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--validation_fraction", 0.3, "--group_by", "("], "group_by: ( is not a regular expr"),
+        (["--validation_fraction", 0.3, "--group_by", "x{9}"], "x{9} finds nothing in any name"),
+        (["--group_by", "a"], "group_by: there is no split: give --validation_fraction too"),
+    ],
+)
+def test_groups_that_cannot_be_are_refused(samples, tmp_path, flags, message):
+    process = convert(samples / "test", tmp_path / "out", "x", *flags, status=2)
+    assert message in process.stderr
+
+
+def test_nothing_to_learn_is_said(samples, tmp_path):
+    table = labeled(samples, tmp_path / "t.csv", "label", lambda number: "cat")
+    process = convert(samples / "train", tmp_path / "out", "a", "--labels", table)
+    assert "warning: cat is the only class: there is nothing to learn" in process.stdout
+    table = labeled(samples, tmp_path / "t.csv", "value", lambda number: 3)
+    process = convert(samples / "train", tmp_path / "out", "b", "--labels", table)
+    assert "warning: all values are 3: there is nothing to learn" in process.stdout
+    process = run_convert(cwd=tmp_path, status=2)
+    assert "dataset_dir: missing: give the folder, as --dataset_dir dataset" in process.stderr
+
+
+def test_a_second_dataset_takes_the_classes_of_the_first_one(samples, tmp_path):
+    out = tmp_path / "out"
+    convert(samples / "train", out, "train")
+    shutil.copytree(samples / "test", tmp_path / "in")
+    some = next((tmp_path / "in").iterdir())
+    shutil.rmtree(some)
+    process = convert(tmp_path / "in", out, "more")
+    assert f"the classes are those of {out / 'train.json'}" in process.stdout
+    assert Card.load(out / "more.json").classes == Card.load(out / "train.json").classes
+    shutil.copytree(next((samples / "train").iterdir()), tmp_path / "in" / "dragon")
+    process = convert(tmp_path / "in", out, "other")
+    assert f"its labels are not those of {out / 'train.json'}: a dataset of" in process.stdout
+    assert "leak: 16 other files are also in train or validation" in process.stdout
+    process = convert(tmp_path / "in", out, "test", status=2)
+    assert "the class dragon is not in classes_from" in process.stderr
+
+
+def test_the_number_of_shards_follows_from_that_of_files():
+    def count(files: int, **options) -> int:
+        return ConvertOptions(**options).num_shards_of(files)
+
+    assert [count(n) for n in (1, 64, 65, 1024, 16_000, 16_001)] == [1, 1, 2, 16, 16, 17]
+    assert count(10**7) == 512, "a process may open 1,024 files"
+    assert (count(10**7, num_shards=2000), count(7, num_shards=20)) == (2000, 7)
+
+
+@pytest.mark.parametrize("step", ["np.save", "os.replace"])
+def test_a_quota_that_is_used_up_is_one_line(samples, tmp_path, monkeypatch, step):
+    def refuse(*_):
+        raise OSError(errno.EDQUOT, "Disk quota exceeded")
+
+    with monkeypatch.context() as context:
+        context.setattr(*((np, "save") if step == "np.save" else (os, "replace")), refuse)
+        process = convert(samples / "test", tmp_path / "out", "test", status=1)
+    assert process.stderr.startswith(f"error: {tmp_path / 'out'}: no space left; finished shards")
+    convert(samples / "test", tmp_path / "out", "test")

@@ -1,24 +1,31 @@
-"""Nearly the same pictures are found, and others are not taken for them."""
+"""Duplicates are found, and other images are not taken for them."""
 
+import csv
 import io
+import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
-from test_images_kinds import REJECTED
+from conftest import convert
+from PIL import Image, ImageDraw
 
 from library.convert import (
-    HashedFile,
-    LabeledFile,
-    exact_duplicates,
+    equal_files,
+    held_out,
+    merge,
     near_duplicates,
     read_checksums,
-    sha256_of,
-    split_by_content,
     write_checksums,
 )
-from library.images import thumbnail
-from library.util import BadFileError
+from library.images import ShardOptions, canonicalize, thumbnail
+
+OPTIONS = ShardOptions()
+
+
+def groups_of(data: list[bytes]) -> list[int]:
+    seen = [thumbnail(canonicalize(each, OPTIONS), OPTIONS) for each in data]
+    return near_duplicates(np.array([np.frombuffer(each, np.uint8) for each in seen])).tolist()
 
 
 def photo(seed: int, size: tuple[int, int] = (240, 180)) -> Image.Image:
@@ -50,18 +57,84 @@ def versions(image: Image.Image) -> list[bytes]:
     ]
 
 
-def test_versions_of_a_picture_are_together_and_others_apart():
-    data = [version for seed in range(60) for version in versions(photo(seed))]
-    thumbnails = np.array([np.frombuffer(thumbnail(each), np.uint8) for each in data])
-    groups = near_duplicates(thumbnails)
-    assert groups.tolist() == [number // 5 * 5 for number in range(300)]
+def rotated(image: Image.Image) -> bytes:
+    """A JPEG that a viewer turns upright."""
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    turned = image.transpose(Image.Transpose.ROTATE_90)
+    return saved(turned, quality=90, exif=exif)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in REJECTED if kind != "floating-point gray"])
-def test_what_cannot_be_decoded_has_no_thumbnail(kind):
-    """A bomb above all: it is refused before it is decoded."""
-    with pytest.raises(BadFileError):
-        thumbnail(REJECTED[kind][0]())
+def transparent(image: Image.Image) -> bytes:
+    """A PNG that shows the same on white, with other colors where nothing of them is seen."""
+    inside = image.convert("RGBA")
+    inside.putalpha(255)
+    whole = Image.new("RGBA", image.size, (0, 255, 0, 0))
+    whole.paste(inside.crop((40, 40, 200, 140)), (40, 40))
+    return saved(whole, "PNG")
+
+
+def on_white(image: Image.Image) -> bytes:
+    whole = Image.new("RGB", image.size, "white")
+    whole.paste(image.crop((40, 40, 200, 140)), (40, 40))
+    return saved(whole, "PNG")
+
+
+def test_versions_of_an_image_are_together_and_others_apart():
+    data = [version for seed in range(40) for version in versions(photo(seed))]
+    assert groups_of(data) == [number // 5 * 5 for number in range(200)]
+
+
+def test_an_image_is_compared_as_a_viewer_shows_it():
+    """8 and 16 bit of gray, turned by EXIF, on white where it is transparent."""
+    images = [photo(seed).convert("L") for seed in range(12)]
+    deep = [Image.fromarray(np.asarray(image).astype(np.uint16) * 257) for image in images]
+    data = [
+        each
+        for image, sixteen in zip(images, deep, strict=True)
+        for each in (saved(image, "PNG"), saved(sixteen, "PNG"), rotated(image))
+    ]
+    assert groups_of(data) == [number // 3 * 3 for number in range(36)]
+    data = [each(photo(seed)) for seed in range(12) for each in (transparent, on_white)]
+    assert groups_of(data) == [number // 2 * 2 for number in range(24)]
+
+
+def spots(count: int, size: int = 6) -> list[Image.Image]:
+    """Parts with a spot each, which is not where others have it, and the noise of a camera."""
+    random = np.random.default_rng(0)
+    images = []
+    for number in range(count):
+        pixels = 180 + random.normal(0, 2, [256, 256])
+        y, x = 20 + number // 8 * 28, 20 + number % 8 * 28
+        pixels[y : y + size, x : x + size] -= 80
+        images.append(Image.fromarray(pixels.astype(np.uint8)))
+    return images
+
+
+def glyphs() -> list[Image.Image]:
+    """Black on transparency."""
+    images = []
+    for letter in "abcdefghijkmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789":
+        image = Image.new("RGBA", (64, 64))
+        ImageDraw.Draw(image).text((20, 10), letter, fill="black", font_size=36)
+        images.append(image)
+    return images
+
+
+def colors() -> list[Image.Image]:
+    """Of one brightness."""
+    return [Image.new("RGB", (64, 64), color) for color in ((255, 0, 0), (0, 130, 0), (76, 76, 76))]
+
+
+@pytest.mark.parametrize(
+    "images", [spots(50), glyphs(), colors()], ids=["spots", "glyphs", "colors"]
+)
+def test_images_that_differ_in_a_detail_are_apart(images):
+    data = [saved(image, "PNG") for image in images]
+    assert groups_of(data) == [*range(len(images))]
+    assert groups_of([each for each in data for _ in "ab"]) == [
+        n // 2 * 2 for n in range(2 * len(data))
+    ]
 
 
 def test_many_at_once():
@@ -69,43 +142,96 @@ def test_many_at_once():
     thumbnails[10_000:] = np.clip(thumbnails[:10_000].astype(int) + 1, 0, 255)
     groups = near_duplicates(thumbnails)
     assert groups.tolist() == [*range(10_000)] * 2
+    pale = np.random.default_rng(0).integers(245, 256, [5000, 256], np.uint8)
+    assert near_duplicates(pale).tolist() == [*range(5000)], "all are in one bucket"
+    assert set(near_duplicates(np.full([5000, 256], 9, np.uint8)).tolist()) == {0}
+    assert near_duplicates(np.empty([0, 256], np.uint8)).tolist() == []
 
 
-def test_a_split_keeps_versions_together_and_stays_when_files_are_added():
-    data = {
-        f"{seed}-{number}": version
-        for seed in range(80)
-        for number, version in enumerate(versions(photo(seed)))
-    }
-    scanned = {name: (sha256_of(each), thumbnail(each).hex()) for name, each in data.items()}
-    scanned["broken"] = ("00", "")
-    files = [LabeledFile(name, 0) for name in [*data, "broken", "unreadable"]]
-    train, validation = split_by_content(files, 0.3, scanned)
-    assert sorted(train + validation) == sorted(files)
-    seeds = [{found.name.split("-")[0] for found in part} for part in (train, validation)]
-    assert not seeds[0] & seeds[1]
-    assert 10 < len(seeds[1]) < 40
-    few = [found for found in files if not found.name.startswith(("1", "7"))]
-    assert set(split_by_content(few, 0.3, scanned)[1]) == set(validation) & set(few)
+def test_groups_that_share_a_file_are_one():
+    groups = np.arange(9)
+    merge(groups, np.array([[5, 4], [4, 3], [8, 7], [3, 1]]))
+    assert groups.tolist() == [0, 1, 2, 1, 1, 1, 6, 7, 7]
 
 
-def test_exact_duplicates_and_label_conflicts():
-    sets = {
-        "train": [HashedFile("aa", "cat/1.jpg"), HashedFile("bb", "dog/1.jpg")],
-        "test": [
-            HashedFile("aa", "cat/9.jpg", 0),
-            HashedFile("cc", "x", 0),
-            HashedFile("cc", "y", 1),
-        ],
-    }
-    assert exact_duplicates(sets) == [
-        ("test", "cat/9.jpg", "train: cat/1.jpg", None),
-        ("test", "y", "test: x", 0),
-    ]
+def test_a_split_keeps_groups_together_and_stays_when_files_are_added():
+    random = np.random.default_rng(0)
+    checksums = random.integers(0, 256, [400, 32], np.uint8)
+    checksums[300:] = checksums[:100]
+    groups = equal_files(checksums)
+    assert groups.tolist() == [*range(300), *range(100)]
+    held = held_out(groups, checksums, 0.3)
+    assert 60 < held[:300].sum() < 120
+    assert (held[300:] == held[:100]).all()
+    few = slice(0, 150)
+    assert (held_out(np.arange(150), checksums[few], 0.3) == held[few]).all()
+
+
+def write(folder: Path, data: dict[str, bytes]) -> None:
+    for name, content in data.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+
+
+def rows(table: Path) -> list[dict[str, str]]:
+    with open(table, newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_leaks_are_found_that_are_not_the_same_bytes(tmp_path):
+    train = {f"{'ab'[seed % 2]}/{seed}.jpg": saved(photo(seed)) for seed in range(12)}
+    again = {f"{'ab'[seed % 2]}/{seed}.png": saved(photo(seed), "PNG") for seed in range(6)}
+    write(tmp_path / "train", train)
+    write(tmp_path / "test", again | {"a/copy.jpg": train["a/0.jpg"], "b/0.png": again["a/0.png"]})
+    write(tmp_path / "test", {"a/new.jpg": saved(photo(99))})
+    convert(tmp_path / "train", tmp_path / "out", "train")
+    process = convert(tmp_path / "test", tmp_path / "out", "test")
+    assert "8 duplicate files, 7 of them near ones: see" in process.stdout
+    assert "leak: 8 test files are also in train\n" in process.stdout
+    found = {row["file"]: row for row in rows(tmp_path / "out" / "test.duplicates.csv")}
+    assert set(found) == {*again, "a/copy.jpg", "b/0.png"}
+    for file, row in found.items():
+        number = "0" if "copy" in file else Path(file).stem
+        assert Path(row["same as"].split(": ")[1]).stem == number
+        assert row["kind"] == ("exact" if "copy" in file else "near")
+    process = convert(
+        tmp_path / "test", tmp_path / "out", "test", "--overwrite", "--no-near_duplicates"
+    )
+    assert "2 duplicate files: see" in process.stdout, "by their bytes only"
+    (tmp_path / "out" / "train.thumbnails").unlink()  # as it was with older datasets
+    process = convert(tmp_path / "test", tmp_path / "out", "test", "--overwrite")
+    assert "leak: 1 test file is also in" in process.stdout
+
+
+def test_a_large_group_is_reported_with_the_remedy(tmp_path):
+    noise = {f"a/{n:02}.png": saved(image, "PNG") for n, image in enumerate(spots(40, size=1))}
+    write(tmp_path / "in", noise)
+    more = ("--validation_fraction", 0.2)
+    process = convert(tmp_path / "in", tmp_path / "out", "train", *more, status=2)
+    assert "0.2 of 40 images leaves none for" in process.stderr
+    line = (
+        "40 of 40 images of a are one group of near duplicates, as a/00.png and a/01.png: if they"
+    )
+    assert f"{line} differ, --no-near_duplicates keeps only equal files together" in process.stderr
+    process = convert(tmp_path / "in", tmp_path / "out", "train", *more, "--no-near_duplicates")
+    assert "one group" not in process.stdout
+    write(tmp_path / "in", {f"b/{n}.png": saved(photo(n), "PNG") for n in range(40)})
+    process = convert(tmp_path / "in", tmp_path / "out", "train", *more, "--overwrite")
+    assert line in process.stdout
+
+
+def test_decoders_say_nothing_on_the_terminal(tmp_path):
+    palette = photo(0).quantize(64)
+    write(tmp_path / "in", {"a/1.png": saved(palette, "PNG", transparency=bytes(range(64)))})
+    write(tmp_path / "in", {"a/2.png": saved(photo(1), "PNG")})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        process = convert(tmp_path / "in", tmp_path / "out", "train")
+    assert process.stderr == ""
 
 
 def test_checksums_are_read_as_they_are_written(tmp_path):
     names = ["a  b/ä.jpg", "2.jpg", "two\nlines", "\r", "back\\slash", "\u2028", "\\n", "\udcff"]
-    used = [HashedFile(f"{number:02}", name) for number, name in enumerate(names)]
+    used = [(f"{number:02}", name) for number, name in enumerate(names)]
     write_checksums(tmp_path / "x.sha256", used)
-    assert read_checksums(tmp_path / "x.sha256") == used
+    assert list(read_checksums(tmp_path / "x.sha256")) == used

@@ -258,25 +258,6 @@ def test_an_image_in_two_classes_is_a_label_conflict(samples, tmp_path):
     assert "label conflict: 4 duplicates have a different class" in process.stdout
 
 
-def test_labels_from_a_table_and_no_labels(samples, tmp_path):
-    found = sorted((samples / "test").rglob("*.*"))
-    rows = [f"{path.relative_to(samples / 'test')},{len(path.name) % 2}" for path in found]
-    (tmp_path / "labels.csv").write_text("\n".join(["file,label", *rows, "none.jpg,0"]))
-    more = ["--labels", tmp_path / "labels.csv", "--max_rejected", 0.1]
-    (tmp_path / "labels.csv").write_text("\n".join(["file,label", *rows[1:], "none.jpg,0"]))
-    process = convert(samples / "test", tmp_path / "out", "less", *more)
-    assert f"1 file in {samples / 'test'} not in {more[1]}" in process.stdout
-    (tmp_path / "labels.csv").write_text("\n".join(["file,label", *rows, "none.jpg,0"]))
-    convert(samples / "test", tmp_path / "out", "table", *more)
-    card = Card.load(tmp_path / "out" / "table.json")
-    assert sum(card.examples_per_class.values()) == len(found)
-    assert "none.jpg,no such file" in (tmp_path / "out" / "table.rejected.csv").read_text()
-    convert(samples / "test", tmp_path / "out", "plain", "--unlabeled")
-    assert Card.load(tmp_path / "out" / "plain.json").classes == []
-    (first, *_) = examples(tmp_path / "out" / "plain")
-    assert "image/class/label" not in first.features.feature
-
-
 def flip(file: Path, *positions: int) -> None:
     content = bytearray(file.read_bytes())
     for position in positions:

@@ -19,7 +19,7 @@ from library.audio.archives import (
     name_of,
     no_label,
 )
-from library.audio.files import canonical_waveform, read_audio
+from library.audio.files import canonical_waveform
 from library.config import option
 from library.data import EDGE, DamagedRecordError, Label, Shard, Target
 from library.util import replacing
@@ -137,14 +137,13 @@ def verify_shard(
 # ---- thumbnails --------------------------------------------------------------------------------
 
 
-def thumbnail(data: bytes) -> bytes:
+def thumbnail(clip: Clip, options: ShardOptions) -> bytes:
     """What a clip sounds like in short: the energies of EDGE bands in each of EDGE parts.
 
     They are relative to the loudest one, in decibels, RANGE_DB in 255 levels.
     """
-    samples, rate = read_audio(data)
-    parts = np.array_split(samples.mean(axis=1), EDGE)
-    energies = np.array([_band_energies(part, rate) for part in parts])
+    parts = np.array_split(clip[0] / np.float32(32768), EDGE)
+    energies = np.array([_band_energies(part, options.sample_rate) for part in parts])
     decibels = 10 * np.log10(energies / max(energies.max(), 1e-12) + QUIETEST)
     return np.uint8(np.clip(-decibels / RANGE_DB, 0, 1) * 255).tobytes()
 

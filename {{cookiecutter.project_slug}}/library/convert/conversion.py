@@ -2,13 +2,15 @@
 
 import collections
 import contextlib
+import dataclasses
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from library.convert.finish import finish, put_in_place
 from library.convert.jobs import ShardJob, verify_shard
-from library.convert.listing import LabeledFile, list_files
+from library.convert.listing import Files, list_files, split_folders
 from library.convert.options import VALIDATION, ConvertOptions
 from library.convert.plan import Plan
 from library.convert.workers import run_jobs
@@ -23,10 +25,34 @@ def convert(options: ConvertOptions, shard_options: Any, modality: Modality) -> 
         UserError: the input cannot be used, or the output exists already.
         RunError: a disk is full, or fails; the same command resumes.
     """
+    splits = {} if options.labels or options.unlabeled else split_folders(options.root)
+    if splits:
+        _convert_each(splits, options, shard_options, modality)
+        return
     options.check()
     lock = locked("tfrecord_dir", options.tfrecord_dir, options.hidden("lock").name)
     with contextlib.nullcontext() if options.shards else lock:  # shards: several machines at once
         _convert(options, shard_options, modality)
+
+
+def _convert_each(
+    splits: Mapping[str, Path], options: ConvertOptions, shard_options: Any, modality: Modality
+) -> None:
+    """Convert folders that are datasets, training data first: it says which classes there are."""
+    names = counted(len(splits), "datasets") + f": {', '.join(map(str, splits.values()))}"
+    if options.tfrecord_filename:
+        raise UserError(f"tfrecord_filename: {options.root} contains {names}: leave it out")
+    print(f"{options.root} contains {names}")
+    cards = {name: options.tfrecord_dir / f"{name}.json" for name in splits}
+    resumes = not options.overwrite and not all(card.exists() for card in cards.values())
+    for name, folder in splits.items():
+        if resumes and cards[name].exists():
+            print(f"{cards[name]} already exists and is kept; use --overwrite to replace it")
+            continue
+        one = dataclasses.replace(options, dataset_dir=folder, tfrecord_filename=name)
+        if name != "train":
+            one = dataclasses.replace(one, validation_fraction=None, group_by=None)
+        convert(one, shard_options, modality)
 
 
 def _convert(options: ConvertOptions, shard_options: Any, modality: Modality) -> None:
@@ -38,26 +64,32 @@ def _convert(options: ConvertOptions, shard_options: Any, modality: Modality) ->
         labels=options.labels,
         unlabeled=options.unlabeled,
         known=options.known_target,
+        optional=options.may_differ,
         follow_links=options.follow_links,
+        group_by=options.group_by,
     )
     options.check_places(modality.UNIT)
     if listing.unlisted:
         print(f"{counted(listing.unlisted, 'files')} in {options.root} not in {options.labels}")
     if options.card_of_classes and not options.classes_from:
-        print(f"the classes are those of {options.card_of_classes}")
+        if listing.target == options.known_target:
+            print(f"the classes are those of {options.card_of_classes}")
+        elif options.may_differ and listing.target.label != "none":
+            print(f"its labels are not those of {options.card_of_classes}: a dataset of its own")
     if options.fraction and options.validation_fraction is None:
         print(f"{100 * options.fraction:g} % of the {modality.UNIT} are kept for {VALIDATION}")
 
     plan = Plan(options, shard_options, modality, listing)
-    plan.open()
-    jobs = {name: plan.shard_jobs(name, files) for name, files in plan.split().items()}
-    if not options.finalize:
-        chosen = [job for of_set in jobs.values() for job in of_set[options.chosen]]
-        plan.run(chosen, modality.UNIT, "shards")
-    if options.shards:
-        print(f"shards {options.shards} are written; --finalize ends it when all are there")
-    else:
-        finish(plan, jobs)
+    with plan.translate_errors():
+        plan.open()
+        jobs = {name: plan.shard_jobs(name, files) for name, files in plan.split().items()}
+        if not options.finalize:
+            chosen = [job for of_set in jobs.values() for job in of_set[options.chosen]]
+            plan.run(chosen, modality.UNIT, "shards")
+        if options.shards:
+            print(f"shards {options.shards} are written; --finalize ends it when all are there")
+        else:
+            finish(plan, jobs)
 
 
 def verify(options: ConvertOptions, modality: Modality) -> None:
@@ -72,7 +104,7 @@ def verify(options: ConvertOptions, modality: Modality) -> None:
     count = collections.Counter(dict.fromkeys(card.classes, 0))
     with tempfile.TemporaryDirectory() as folder:
         what = (modality.__name__, card.target)
-        files = [[LabeledFile(shard.file, 0)] for shard in card.shards]
+        files = [Files([shard.file], [0]) for shard in card.shards]
         jobs = [
             ShardJob(verify_shard, Path(folder, str(number)), path.parent, file, *what)
             for number, file in enumerate(files)

@@ -1,64 +1,133 @@
-"""Duplicates: equal files, by their bytes, and near duplicates, by their thumbnails."""
+"""Duplicates: equal files, by their checksums, and near duplicates, by their thumbnails."""
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from tempfile import TemporaryFile
 
 import numpy as np
 
-from library.convert.listing import LabeledFile
-from library.data import EDGE, Label
-from library.util import UserError, replacing
+from library.data import EDGE
+from library.util import replacing
 
-NEAR = 1.5
-"""Of 255 levels: thumbnails of near duplicates differ by less on average. What was encoded again or
-scaled differs by less than 1, two photos in a row by several."""
-TABLES, PROJECTIONS, BIN = 8, 5, 20.0
+CHECKSUM = 32
+"""Bytes of a SHA-256."""
+PLANE = EDGE * EDGE
+NEAR, FAR = 1.5, 40
+"""Of 255 levels: near duplicates differ by less than NEAR in brightness on average, and by less
+than FAR everywhere. What is encoded again or scaled differs by less than 1, and by 35 at most; two
+photos in a row by several; a spot of 6 x 6 pixels in 256 x 256 by more than FAR."""
+TABLES, WINDOW = 12, 6
+"""Orders in which thumbnails are sorted, and how many behind it each is compared with."""
+CODES, BIN, MOST_CODES = 15, 2**13, 6
+"""Codes of 4 bits in a key; the width of a code, about 21 levels; codes in which near duplicates
+may differ."""
+AT_ONCE = 2**15
 ESCAPED = {"\\": "\\\\", "\n": "\\n", "\r": "\\r"}
 """What stands for a letter of a name in a file of checksums."""
 
+Groups = np.ndarray
+"""int64 [n]: of each file, the lowest number in its group."""
 
-def near_duplicates(thumbnails: np.ndarray) -> np.ndarray:
-    """Groups of near duplicates.
 
-    Candidates are found by locality-sensitive hashing with random projections, Datar et al. 2004,
-    https://doi.org/10.1145/997817.997857: of those that differ by 1 level, one pair in 10^7 is
-    missed. Whether they are alike is then compared.
+def sha256_of(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def stacked(parts: Sequence[np.ndarray], folder: Path) -> np.ndarray:
+    """Arrays of uint8 below each other, in an unnamed file: the system decides how much of it is in
+    memory. One of fewer columns becomes rows of zeros."""
+    shape = sum(map(len, parts)), max((part.shape[1] for part in parts), default=0)
+    if not all(shape):
+        return np.zeros(shape, np.uint8)
+    with TemporaryFile(dir=folder) as file:
+        for part in parts:
+            whole = part if part.shape[1] == shape[1] else np.zeros([len(part), shape[1]], np.uint8)
+            file.write(np.ascontiguousarray(whole).data)
+        file.flush()
+        return np.memmap(file, np.uint8, "r+", shape=shape)
+
+
+def merge(groups: Groups, pairs: np.ndarray) -> None:
+    """Make one group of the groups of each pair: int64 [m, 2]."""
+    while len(pairs):
+        roots = groups[pairs]
+        np.minimum.at(groups, roots.max(axis=1), roots.min(axis=1))
+        while (lower := groups[groups] != groups).any():
+            groups[lower] = groups[groups[lower]]
+        pairs = pairs[groups[pairs[:, 0]] != groups[pairs[:, 1]]]
+
+
+def equal_files(checksums: np.ndarray) -> Groups:
+    """Groups of files of equal checksums: uint8 [n, CHECKSUM]."""
+    columns = np.ascontiguousarray(checksums).view(np.uint64)
+    order = np.lexsort(columns.T)
+    new = np.any(np.diff(columns[order], axis=0) != 0, axis=1)
+    first = np.flatnonzero(np.append(True, new)[: len(order)])
+    groups = np.empty(len(order), np.int64)
+    groups[order] = np.repeat(order[first], np.diff(np.append(first, len(order))))
+    return groups
+
+
+def near_duplicates(thumbnails: np.ndarray) -> Groups:
+    """Groups of near duplicates, in time that grows as n log n whatever the thumbnails are.
+
+    Candidates are neighbors in orders of keys made by locality-sensitive hashing: an LSH forest,
+    Bawa et al. 2005, https://doi.org/10.1145/1060745.1060840, with random projections, Datar et al.
+    2004, https://doi.org/10.1145/997817.997857. All is in whole numbers: the same on any machine.
 
     Args:
-        thumbnails: uint8 [n, EDGE * EDGE].
-
-    Returns:
-        int64 [n]: the lowest number in the group of each.
+        thumbnails: uint8 [n, PLANE or more]; the first plane is the brightness.
     """
     groups = np.arange(len(thumbnails))
+    random = np.random.RandomState(0)  # a stream that no version of NumPy changes
+    planes = thumbnails.shape[1] // PLANE
+    for table in range(TABLES if len(groups) else 0):
+        first = table % planes * PLANE
+        keys = _keys(thumbnails[:, first : first + PLANE], random)
+        order = np.argsort(keys, kind="stable")
+        for step in range(1, min(WINDOW, len(order) - 1) + 1):
+            found = [np.empty([0, 2], np.int64)]
+            for begin in range(0, len(order) - step, AT_ONCE):
+                behind = order[begin + step : begin + step + AT_ONCE]
+                pairs = np.stack([order[begin : begin + len(behind)], behind], axis=1)
+                pairs = pairs[groups[pairs[:, 0]] != groups[pairs[:, 1]]]
+                pairs = pairs[_differing(keys[pairs[:, 0]] ^ keys[pairs[:, 1]]) <= MOST_CODES]
+                found.append(pairs[_alike(thumbnails, pairs)])
+            merge(groups, np.concatenate(found))
+    return groups
 
-    def root(number: int) -> int:
-        while groups[number] != number:
-            groups[number] = groups[groups[number]]
-            number = groups[number]
-        return number
 
-    random = np.random.default_rng(0)
-    for _ in range(TABLES):
-        directions = random.normal(size=[EDGE * EDGE, PROJECTIONS])
-        directions /= np.linalg.norm(directions, axis=0)
-        keys = np.floor((thumbnails @ directions + random.uniform(0, BIN)) / BIN)
-        keys = keys.astype(np.int32)
-        order = np.lexsort(keys.T)
-        changes = np.any(np.diff(keys[order], axis=0) != 0, axis=1)
-        for bucket in np.split(order, np.flatnonzero(changes) + 1):
-            while len(bucket) > 1:
-                first, others = bucket[0], bucket[1:]
-                difference = thumbnails[others].astype(np.int16) - thumbnails[first]
-                alike = np.abs(difference).mean(axis=1) < NEAR
-                for other in others[alike]:
-                    a, b = sorted((root(first), root(other)))
-                    groups[b] = a
-                bucket = others[~alike]
-    return np.array([root(number) for number in range(len(thumbnails))], np.int64)
+def _keys(plane: np.ndarray, random: np.random.RandomState) -> np.ndarray:
+    """CODES random projections of each row, in bins of BIN: uint8 [n, PLANE] -> uint64 [n].
+
+    The sums are below 2^24, where float32 is exact.
+    """
+    directions = np.rint(random.normal(scale=24, size=[PLANE, CODES])).clip(-127, 127)
+    shifts, bits = random.randint(BIN, size=CODES), np.arange(CODES, dtype=np.uint64)[::-1] * 4
+    keys = np.empty(len(plane), np.uint64)
+    for begin in range(0, len(plane), AT_ONCE):
+        rows = plane[begin : begin + AT_ONCE].astype(np.float32)
+        codes = np.floor((rows @ directions.astype(np.float32) + shifts) / BIN).astype(np.int64)
+        keys[begin : begin + AT_ONCE] = ((codes & 15).astype(np.uint64) << bits).sum(axis=1)
+    return keys
+
+
+def _differing(bits: np.ndarray) -> np.ndarray:
+    """How many of the codes have a bit: uint64 [n], at most 15 codes."""
+    ones = np.uint64(0x1111111111111111)
+    return ((bits | bits >> 1 | bits >> 2 | bits >> 3) & ones) * ones >> np.uint64(60)
+
+
+def _alike(thumbnails: np.ndarray, pairs: np.ndarray) -> np.ndarray:
+    """Whether the thumbnails of each pair are near: bool [m]."""
+    a, b = (thumbnails[numbers] for numbers in pairs.T)
+    difference = np.maximum(a, b) - np.minimum(a, b)
+    brightness = a[:, :PLANE].astype(np.float32)
+    contrast = np.abs(brightness - brightness.mean(axis=1, keepdims=True)).mean(axis=1)
+    near = difference[:, :PLANE].mean(axis=1) < np.minimum(NEAR, NEAR / 3 + contrast / 4)
+    return near & (difference.max(axis=1, initial=0) < FAR)
 
 
 def unit_hash(checksum: str) -> float:
@@ -66,82 +135,65 @@ def unit_hash(checksum: str) -> float:
     return int(sha256_of(checksum.encode())[:16], 16) / 2**64
 
 
-def sha256_of(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
+def held_out(groups: Groups, checksums: np.ndarray, fraction: float) -> np.ndarray:
+    """Which files are for validation, about this fraction of the groups: bool [n].
 
-
-def split_by_content(
-    files: Sequence[LabeledFile], fraction: float, scanned: Mapping[str, tuple[str, str]]
-) -> tuple[list[LabeledFile], list[LabeledFile]]:
-    """Those for training and, of about this fraction, those for validation.
-
-    The content of a file says where it goes, so that it stays there when others are added; near
-    duplicates go together. `scanned` has the checksum and the thumbnail, hexadecimal, of each name.
+    The lowest checksum in a group says where it goes: so it stays there when others are added.
     """
-    usable = [file.name for file in files if scanned.get(file.name, ("", ""))[1]]
-    thumbnails = bytes.fromhex("".join(scanned[name][1] for name in usable))
-    pixels = np.frombuffer(thumbnails, np.uint8).reshape(-1, EDGE * EDGE)
-    group_of = dict(zip(usable, near_duplicates(pixels).tolist(), strict=True))
-    lowest: dict[int, str] = {}
-    for name, group in group_of.items():
-        lowest[group] = min(lowest.get(group, "g"), scanned[name][0])
-    parts: tuple[list[LabeledFile], list[LabeledFile]] = [], []
-    for file in files:
-        group = group_of.get(file.name, -1)
-        parts[group >= 0 and unit_hash(lowest[group]) < fraction].append(file)
-    return parts
+    order = np.lexsort((checksums.view(">u8")[:, 0], groups))
+    lowest = order[np.flatnonzero(np.diff(groups[order], prepend=-1))]
+    hashes = (unit_hash(checksums[number].tobytes().hex()) for number in lowest)
+    chosen = np.zeros(len(groups), bool)
+    chosen[groups[lowest]] = np.fromiter(hashes, np.float64, len(lowest)) < fraction
+    return chosen[groups]
 
 
-class HashedFile(NamedTuple):
-    """A file in a dataset, by its SHA-256, hexadecimal."""
-
-    checksum: str
-    name: str
-    label: Label | None = None  # None: not known
+# ---- what a dataset keeps of its files ---------------------------------------------------------
 
 
-class Duplicate(NamedTuple):
-    """A file that is there before."""
-
-    set: str
-    file: str
-    same_as: str  # as "train: cat/1.jpg"
-    conflict: Label | None  # the label of the one before, where it is another one
-
-
-def exact_duplicates(sets: Mapping[str, Sequence[HashedFile]]) -> list[Duplicate]:
-    """All but the first of equal files, by the sets that they are in."""
-    first: dict[str, tuple[str, HashedFile]] = {}
-    found = []
-    for name, files in sets.items():
-        for file in files:
-            of, original = first.setdefault(file.checksum, (name, file))
-            if original is not file:
-                conflict = None if file.label in (None, original.label) else original.label
-                found.append(Duplicate(name, file.name, f"{of}: {original.name}", conflict))
-    return found
+def write_checksums(path: Path, used: Iterable[tuple[str, str]]) -> None:
+    """Write checksum, hexadecimal, and name of each file as `sha256sum` does, and reads them."""
+    with replacing(path) as temporary, open(temporary, "wb") as file:
+        for checksum, name in used:
+            escaped = re.sub(r"[\\\n\r]", lambda letter: ESCAPED[letter[0]], name)
+            line = "\\" * (escaped != name) + f"{checksum}  {escaped}\n"
+            file.write(line.encode(errors="surrogateescape"))
 
 
-def write_checksums(path: Path, used: Sequence[HashedFile]) -> None:
-    """As `sha256sum` writes them, and checks them with --check."""
-    lines = []
-    for checksum, name, _ in sorted(used):
-        escaped = re.sub(r"[\\\n\r]", lambda letter: ESCAPED[letter[0]], name)
-        lines.append("\\" * (escaped != name) + f"{checksum}  {escaped}\n")
-    with replacing(path) as temporary:
-        temporary.write_bytes("".join(lines).encode(errors="surrogateescape"))
-
-
-def read_checksums(path: Path) -> list[HashedFile]:
-    """The inverse, without the labels; UserError where there is no such file."""
-    try:
-        lines = path.read_bytes().decode(errors="surrogateescape").split("\n")[:-1]
-    except OSError as error:
-        raise UserError(f"classes_from: {path}: {error.strerror}") from error
+def read_checksums(path: Path) -> Iterator[tuple[str, str]]:
+    """The inverse."""
     letters = {escaped: letter for letter, escaped in ESCAPED.items()}
-    found = []
-    for checksum, _, name in (line.partition("  ") for line in lines):
-        if checksum.startswith("\\"):
-            name = re.sub(r"\\.", lambda each: letters[each[0]], name)
-        found.append(HashedFile(checksum.lstrip("\\"), name))
-    return found
+    with open(path, "rb") as file:
+        for line in file:
+            checksum, _, name = line.decode(errors="surrogateescape")[:-1].partition("  ")
+            if checksum.startswith("\\"):
+                name = re.sub(r"\\.", lambda each: letters[each[0]], name)
+            yield checksum.lstrip("\\"), name
+
+
+def write_seen(path: Path, names: Iterable[str], seen: Sequence[np.ndarray]) -> None:
+    """Write <path>.sha256 and <path>.thumbnails, a NumPy file of as many rows in the same order."""
+    checksums = (row.tobytes().hex() for part in seen for row in part[:, :CHECKSUM])
+    write_checksums(path.with_name(f"{path.name}.sha256"), zip(checksums, names, strict=True))
+    shape = sum(map(len, seen)), max(part.shape[1] for part in seen) - CHECKSUM
+    header = {"descr": "|u1", "fortran_order": False, "shape": shape}
+    with (
+        replacing(path.with_name(f"{path.name}.thumbnails")) as temporary,
+        open(temporary, "wb") as file,
+    ):
+        np.lib.format.write_array_header_1_0(file, header)
+        for part in seen:
+            file.write(part[:, CHECKSUM:].tobytes())
+
+
+def read_seen(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Checksums and thumbnails of a dataset: uint8 [n, CHECKSUM] and [n, bytes].
+
+    Datasets of older versions have no thumbnails: [n, 0].
+    """
+    checksums, thumbnails = bytearray(), path.with_name(f"{path.name}.thumbnails")
+    for checksum, _ in read_checksums(path.with_name(f"{path.name}.sha256")):
+        checksums += bytes.fromhex(checksum)
+    rows = np.frombuffer(checksums, np.uint8).reshape(-1, CHECKSUM)
+    found = np.load(thumbnails, mmap_mode="r") if thumbnails.exists() else rows[:, :0]
+    return rows, found if len(found) == len(rows) else rows[:, :0]

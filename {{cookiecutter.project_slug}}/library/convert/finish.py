@@ -1,7 +1,6 @@
 """The end of a conversion: card, index and lists, all moved to their places together."""
 
 import collections
-import csv
 import dataclasses
 import os
 import shutil
@@ -10,12 +9,16 @@ from pathlib import Path
 
 import numpy as np
 
-from library.convert.duplicates import HashedFile, exact_duplicates, read_checksums, write_checksums
+from library.convert.duplicates import write_seen
 from library.convert.jobs import Report, ShardJob
-from library.convert.options import VALIDATION
+from library.convert.leaks import class_names, report_duplicates, write_table
+from library.convert.listing import Files
 from library.convert.plan import Plan
-from library.data import Card, Label, Shard, Target, write_index
-from library.util import UserError, counted, replacing
+from library.data import Card, Shard, write_index
+from library.util import UserError, counted
+
+MOST = 10
+"""Classes that are listed at the end."""
 
 
 def finish(plan: Plan, jobs: Mapping[str, Sequence[ShardJob]]) -> None:
@@ -26,29 +29,36 @@ def finish(plan: Plan, jobs: Mapping[str, Sequence[ShardJob]]) -> None:
     """
     options, partial = plan.options, plan.partial
     reports = {name: _reports(name, of_set) for name, of_set in jobs.items()}
-    _report_rejected(plan, [row for of_set in reports.values() for row in of_set])
-    used = {
-        name: [_hashed_file(*row) for report in of_set for row in report["used"]]
-        for name, of_set in reports.items()
-    }
-    _report_duplicates(plan, used)
+    rejected = [
+        (job.files[number].name, reason)
+        for name, of_set in jobs.items()
+        for job, report in zip(of_set, reports[name], strict=True)
+        for number, reason in report["rejected"]
+    ]
+    _report_rejected(plan, rejected)
+    used = {name: _used(of_set, reports[name]) for name, of_set in jobs.items()}
+    seen = {name: [job.load_seen() for job in of_set] for name, of_set in jobs.items()}
+    for name, files in used.items():
+        if not len(files):
+            raise UserError(f"dataset_dir: all files of {name} in {options.root} were rejected")
+        write_seen(partial / name, (file.name for file in files), seen[name])
+    report_duplicates(plan, used)
     target = plan.listing.target
     if target.label == "value" and not options.card_of_classes:
-        values = np.array([file.label for file in used[options.name]] or [0.0])
+        values = np.array([file.label for file in used[options.name]])
         std = float(values.std()) or 1.0
+        if not values.std():
+            print(f"warning: all values are {values[0]:g}: there is nothing to learn")
         target = dataclasses.replace(target, mean=float(values.mean()), std=std)
     cards = {}
     for name, of_set in jobs.items():
-        if not used[name]:
-            raise UserError(f"dataset_dir: all files of {name} in {options.root} were rejected")
         count = collections.Counter(dict.fromkeys(target.classes, 0))
-        count.update(each for file in used[name] for each in _class_names(target, file.label))
+        count.update(each for file in used[name] for each in class_names(target, file.label))
         shards = [Shard(**report["shard"]) for report in reports[name]]
         kind = (target.label, target.mean, target.std)
         cards[name] = Card([*target.classes], dict(count), shards, plan.recorded, *kind)
         cards[name].save(partial / f"{name}.json")
         write_index(partial / name, [np.load(job.rows) for job in of_set])
-        write_checksums(partial / f"{name}.sha256", used[name])
     for pattern in ("scan-*", "*-?????-of-?????.*.json", "*-?????-of-?????.*.npy"):
         for file in partial.glob(pattern):
             file.unlink()
@@ -68,7 +78,8 @@ def put_in_place(complete: Path) -> None:
     folder = complete.parent
     for path in sorted(complete.glob("*.json")):
         name, card = path.stem, Card.load(path)
-        new = [shard.file for shard in card.shards] + [f"{name}.index", f"{name}.sha256"]
+        new = [shard.file for shard in card.shards]
+        new += [f"{name}.index", f"{name}.sha256", f"{name}.thumbnails"]
         old = [*folder.glob(f"{name}-?????-of-?????.*"), folder / f"{name}.index"]
         (folder / path.name).unlink(missing_ok=True)
         for file in (file for file in old if file.name not in new):
@@ -88,11 +99,20 @@ def _reports(name: str, jobs: Sequence[ShardJob]) -> list[Report]:
     return [job.read_report() for job in jobs]
 
 
-def _report_rejected(plan: Plan, reports: Sequence[Report]) -> None:
+def _used(jobs: Sequence[ShardJob], reports: Sequence[Report]) -> Files:
+    """The files that are in the shards, in their order."""
+    ids = [
+        np.delete(job.files.ids, np.array([number for number, _ in report["rejected"]], np.int64))
+        for job, report in zip(jobs, reports, strict=True)
+    ]
+    return Files(jobs[0].files.names, jobs[0].files.labels, np.concatenate(ids))
+
+
+def _report_rejected(plan: Plan, rejected: Sequence[tuple[str, str]]) -> None:
     """List the rejected files; UserError where they are more than `max_rejected`."""
     options, listing = plan.options, plan.listing
-    rejected = [*listing.rejected, *(tuple(row) for each in reports for row in each["rejected"])]
-    table = _write_table(plan, "rejected", [("file", "reason"), *sorted(rejected)])
+    rejected = [*listing.rejected, *rejected]
+    table = write_table(plan, "rejected", [("file", "reason"), *sorted(rejected)])
     total = len(listing.files) + len(listing.rejected)
     if len(rejected) > options.max_rejected * total:
         top = collections.Counter(reason for _, reason in rejected).most_common(3)
@@ -105,59 +125,20 @@ def _report_rejected(plan: Plan, reports: Sequence[Report]) -> None:
         print(f"{counted(len(rejected), f'rejected {plan.modality.UNIT}')}: see {table}")
 
 
-def _report_duplicates(plan: Plan, used: Mapping[str, Sequence[HashedFile]]) -> None:
-    """List the duplicates, also of the dataset whose classes these are."""
-    target, options, known = plan.listing.target, plan.options, {}
-    if card := options.card_of_classes:
-        for name in dict.fromkeys((card.stem, VALIDATION)):
-            checksums = card.with_name(f"{name}.sha256")
-            needed = options.classes_from and name != VALIDATION
-            if name not in used and (needed or checksums.exists()):
-                known[name] = read_checksums(checksums)
-    found = [each for each in exact_duplicates({**known, **used}) if each.set in used]
-    rows = [(*each[:3], ";".join(_class_names(target, each.conflict))) for each in found]
-    header = ("set", "file", "same as", "conflicting label")
-    table = _write_table(plan, "duplicates", [header, *rows])
-    conflicts = sum(each.conflict is not None for each in found)
-    leaks = sum(each.same_as.partition(": ")[0] in known for each in found)
-    if found:
-        print(f"{counted(len(found), 'duplicate files')}: see {table}")
-    if conflicts:
-        have = f"{counted(conflicts, 'duplicates')} {'has' if conflicts == 1 else 'have'}"
-        print(f"label conflict: {have} a different {'class' if target.classes else 'value'}")
-    if leaks:
-        are = f"{counted(leaks, f'{options.name} files')} {'is' if leaks == 1 else 'are'}"
-        print(f"leak: {are} also in {' or '.join(known)}")
-
-
-def _hashed_file(checksum: str, name: str, label: Label | list[int]) -> HashedFile:
-    """A row of a report, where JSON has made lists of tuples."""
-    return HashedFile(checksum, name, tuple(label) if isinstance(label, list) else label)
-
-
-def _class_names(target: Target, label: Label | None) -> list[str]:
-    numbers = label if isinstance(label, tuple) else (label,)
-    return [target.classes[int(each)] for each in numbers if target.classes and each is not None]
-
-
-def _write_table(plan: Plan, what: str, rows: Sequence[Sequence[str]]) -> Path:
-    """A CSV file, the first row of which is its header; none where that is all."""
-    path = plan.options.path.with_name(f"{plan.options.name}.{what}.csv")
-    path.unlink(missing_ok=True)
-    if len(rows) > 1:
-        with (
-            replacing(path) as temporary,
-            open(temporary, "w", newline="", encoding="utf-8", errors="surrogateescape") as file,
-        ):
-            csv.writer(file).writerows(rows)
-    return path
-
-
 def _describe(path: Path, card: Card, unit: str) -> None:
     """Say what a dataset holds."""
+    some = ", ".join(f"{name} {count}" for name, count in [*card.examples_per_class.items()][:MOST])
+    more = f" and {len(card.classes) - MOST} more" if len(card.classes) > MOST else ""
     what = f" of {counted(len(card.classes), 'classes')}" if card.classes else ""
     if card.label == "value":
         what = f" with values: mean {card.value_mean:.4g}, standard deviation {card.value_std:.4g}"
     print(f"{path}: {counted(card.num_examples, unit)}{what}")
+    if card.classes:
+        print(f"  {some}{more}")
     if without := [name for name, examples in card.examples_per_class.items() if not examples]:
         print(f"{path}: no examples of {', '.join(without)}")
+    if card.label == "class" and len(card.classes) == 1:
+        print(
+            f"warning: {card.classes[0]} is the only class: there is nothing to learn; dataset_dir "
+            "is the folder that contains a folder for each class"
+        )

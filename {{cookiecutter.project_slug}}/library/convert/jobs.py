@@ -1,17 +1,19 @@
 """Jobs of a conversion: what is done with some files, in a worker, and a report that comes last."""
 
+import contextlib
 import dataclasses
+import hashlib
 import importlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
-from library.convert.duplicates import sha256_of
-from library.convert.listing import LabeledFile
+from library.convert.listing import Files
 from library.convert.workers import Tell
 from library.data import Label, Modality, Target
 from library.util import BadFileError, replacing, write_text
@@ -28,13 +30,15 @@ class ShardJob:
     work: Callable[["ShardJob", Mapping[int, str], Tell], Report]  # one of the functions below
     output: Path
     root: Path
-    files: Sequence[LabeledFile]
+    files: Files
     modality_name: str  # of the module
     target: Target
     options: Any = None  # the ShardOptions of the modality
 
     def __call__(self, bad: Mapping[int, str], tell: Tell) -> None:
-        write_text(self.report, json.dumps(self.work(self, bad, tell)))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what a decoder says of a file helps no one here
+            write_text(self.report, json.dumps(self.work(self, bad, tell)))
 
     @property
     def modality(self) -> Modality:
@@ -49,41 +53,64 @@ class ShardJob:
         """The index rows of a shard, with 0 as its number."""
         return self.output.with_name(f"{self.output.name}.npy")
 
+    @property
+    def seen(self) -> Path:
+        """Checksum and thumbnail of each file: uint8 [files, bytes]; zeros where there is none."""
+        return self.output.with_name(f"{self.output.name}.seen.npy")
+
+    def load_seen(self) -> np.ndarray:
+        return cast(np.ndarray, np.load(self.seen, mmap_mode="r"))
+
     def read_report(self) -> Report:
         return cast(Report, json.loads(self.report.read_text(encoding="utf-8")))
 
 
 def write_shard(job: ShardJob, bad: Mapping[int, str], tell: Tell) -> Report:
-    """Write a shard and its index rows."""
-    rejected: list[tuple[str, str]] = []
-    used: list[tuple[str, str, Label]] = []
+    """Write a shard, its index rows, and what is seen of its files."""
+    rejected: list[tuple[int, str]] = []
+    seen: list[bytes] = []
 
     def examples() -> Iterator[tuple[str, Label, Any]]:
-        for file, data in _read_files(job, bad, tell, rejected):
+        for number, data in _read_files(job, bad, tell, rejected):
             try:
                 content = job.modality.canonicalize(data, job.options)
+                seen.append(_seen(job, data, content))
             except BadFileError as error:
-                rejected.append((file.name, str(error)))
+                rejected.append((number, str(error)))
             else:
-                used.append((sha256_of(data), *file))
-                yield *file, content
+                yield *job.files[number], content
 
     shard, rows = job.modality.write_shard(job.output, examples(), job.target)
-    with replacing(job.rows) as temporary, open(temporary, "wb") as file:
-        np.save(file, rows)
-    return {"shard": dataclasses.asdict(shard), "rejected": rejected, "used": used}
+    _save(job.rows, rows)
+    _save(job.seen, _stack(len(seen), dict(enumerate(seen))))
+    return {"shard": dataclasses.asdict(shard), "rejected": rejected}
 
 
 def scan_files(job: ShardJob, bad: Mapping[int, str], tell: Tell) -> Report:
-    """Look at files before they are split: the checksum and the thumbnail of each."""
-    scanned = {}
-    for file, data in _read_files(job, bad, tell, []):
-        try:
-            thumbnail = job.modality.thumbnail(data).hex()
-        except BadFileError:  # its conversion will say why
-            thumbnail = ""
-        scanned[file.name] = (sha256_of(data), thumbnail)
-    return scanned
+    """Look at files before they are split."""
+    seen: dict[int, bytes] = {}
+    for number, data in _read_files(job, bad, tell, []):
+        with contextlib.suppress(BadFileError):  # its conversion will say why
+            content = job.modality.canonicalize(data, job.options)
+            seen[number] = _seen(job, data, content)
+    _save(job.seen, _stack(len(job.files), seen))
+    return {}
+
+
+def _seen(job: ShardJob, data: bytes, content: Any) -> bytes:
+    return hashlib.sha256(data).digest() + job.modality.thumbnail(content, job.options)
+
+
+def _stack(count: int, seen: Mapping[int, bytes]) -> np.ndarray:
+    rows = np.zeros([count, max(map(len, seen.values()), default=0)], np.uint8)
+    for number, each in seen.items():
+        rows[number] = np.frombuffer(each, np.uint8)
+    return rows
+
+
+def _save(path: Path, array: np.ndarray) -> None:
+    with replacing(path) as temporary, open(temporary, "wb") as file:
+        np.save(file, array)
 
 
 def verify_shard(job: ShardJob, bad: Mapping[int, str], tell: Tell) -> Report:
@@ -92,9 +119,9 @@ def verify_shard(job: ShardJob, bad: Mapping[int, str], tell: Tell) -> Report:
 
 
 def _read_files(
-    job: ShardJob, bad: Mapping[int, str], tell: Tell, rejected: list[tuple[str, str]]
-) -> Iterator[tuple[LabeledFile, bytes]]:
-    """The content of each file; an OSError is that of a storage that fails."""
+    job: ShardJob, bad: Mapping[int, str], tell: Tell, rejected: list[tuple[int, str]]
+) -> Iterator[tuple[int, bytes]]:
+    """Number and content of each file; an OSError is that of a storage that fails."""
     for number, file in enumerate(job.files):
         path = job.root / file.name
         try:
@@ -103,11 +130,11 @@ def _read_files(
             tell(number, os.path.getsize(path))
             data = read_whole(path)
         except BadFileError as error:
-            rejected.append((file.name, str(error)))
+            rejected.append((number, str(error)))
         except (FileNotFoundError, PermissionError) as error:
-            rejected.append((file.name, str(error.strerror)))
+            rejected.append((number, str(error.strerror)))
         else:
-            yield file, data
+            yield number, data
 
 
 def read_whole(path: Path) -> bytes:

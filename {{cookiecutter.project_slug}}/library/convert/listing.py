@@ -1,10 +1,16 @@
 """The files of a dataset as people have them, and the label of each."""
 
 import csv
+import functools
 import math
 import os
+import re
+import sys
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from library.data import UNLABELED, Label, Target
 from library.util import LINK_OUT, UserError, did_you_mean, files_below, is_inside, is_junk
@@ -12,8 +18,9 @@ from library.util import LINK_OUT, UserError, did_you_mean, files_below, is_insi
 LARGEST_FLOAT = 3.4e38
 """Values are stored in 32 bits."""
 
-TRAIN = frozenset(("train", "training"))
-SPLITS = TRAIN | {"test", "testing", "val", "valid", "validation"}
+SPLITS = {"train": "train", "training": "train"}
+SPLITS |= dict.fromkeys(("validation", "valid", "val"), "validation")
+SPLITS |= {"test": "test", "testing": "test"}
 """Folders of these names, and no others, are datasets: no project has such classes."""
 
 Given = tuple[str, ...] | float
@@ -27,13 +34,36 @@ class LabeledFile(NamedTuple):
     label: Label
 
 
+class Files(Sequence[LabeledFile]):
+    """Files, each with its label, in about 100 bytes; a part shares the names with the whole."""
+
+    def __init__(self, names: list[str], labels: list[Label], ids: np.ndarray | None = None):
+        self.names, self.labels = names, labels
+        self.ids = np.arange(len(names)) if ids is None else ids
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __getitem__(self, at: Any) -> Any:
+        """A file by its number; a part by a slice, numbers int64 [n] or a mask bool [n]."""
+        if not isinstance(at, slice | np.ndarray):
+            return LabeledFile(self.names[self.ids[at]], self.labels[self.ids[at]])
+        return Files(self.names, self.labels, self.ids[at])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process gets the names of a part only."""
+        names, labels = [self.names[i] for i in self.ids], [self.labels[i] for i in self.ids]
+        return Files, (names, labels)
+
+
 class FileListing(NamedTuple):
     """What a dataset is made of."""
 
     target: Target
-    files: list[LabeledFile]
+    files: Files
     rejected: list[tuple[str, str]]  # name and reason
     unlisted: int = 0  # files in the folder of which a CSV file says nothing
+    keys: list[str] | None = None  # files of the same key stay together
 
 
 def list_files(
@@ -42,7 +72,9 @@ def list_files(
     labels: Path | None = None,
     unlabeled: bool = False,
     known: Target | None = None,
+    optional: bool = False,
     follow_links: bool = False,
+    group_by: str | None = None,
 ) -> FileListing:
     """The files below a folder, each with its label.
 
@@ -51,44 +83,74 @@ def list_files(
         labels: a CSV file of files and their labels.
         unlabeled: whether no file has a label.
         known: the target of another dataset, whose classes these are.
+        optional: whether it may also have other ones.
         follow_links: also out of the folder.
+        group_by: a column of the CSV file, or a regular expression for names, that gives keys.
 
     Raises:
         UserError: there are no files, or the labels cannot be used.
     """
-    below = {
-        path.relative_to(root).as_posix(): reason
+    below = (
+        (path.relative_to(root).as_posix(), reason)
         for path, reason in files_below(root, follow_links=follow_links)
-    }
-    given: dict[str, Given] = dict.fromkeys(below, ())
-    kind, classes, found = "none", set[str](), below
+    )
+    given: dict[str, Given] = {}
+    column: dict[str, str] | None = None
+    unlisted = 0
     if labels:
-        kind, given = _read_csv(labels)
-        classes = {name for label in given.values() if isinstance(label, tuple) for name in label}
-        found = {name: _refusal(root, name, follow_links) for name in given}
-    elif not unlabeled:
-        kind, classes = "class", _class_folders(root, below)
-        given = {name: (name.partition("/")[0],) for name in below}
-        found = {
-            name: reason or ("" if "/" in name else "not in the folder of a class")
-            for name, reason in below.items()
-        }
-    target = _target(kind, classes, known, "labels" if labels else "dataset_dir")
+        kind, given, column = _read_csv(labels, group_by)
+        unlisted = sum(not reason and name not in given for name, reason in below)
+        below = ((name, _refusal(root, name, follow_links)) for name in given)
+    names, reasons = list[str](), dict[str, str]()
+    for name, reason in below:
+        if not (reason or labels or unlabeled or "/" in name):
+            reason = "not in the folder of a class"
+        names.append(name) if not reason else reasons.update({name: reason})
+    if labels:
+        classes = {each for label in given.values() if isinstance(label, tuple) for each in label}
+    else:
+        kind, classes = ("none", set()) if unlabeled else ("class", _class_folders(root, reasons))
+    target = _target(kind, classes, known, "labels" if labels else "dataset_dir", optional)
     if kind == "labels" and not target.classes:
         raise UserError(f"labels: {labels} gives no file a class")
+    if not names:
+        raise _no_files(root, labels, reasons)
     numbers = {name: number for number, name in enumerate(target.classes)}
 
-    def label_of(label: Given) -> Label:
-        if not isinstance(label, tuple):
-            return label
+    @functools.cache
+    def label_of(label: tuple[str, ...]) -> Label:
         several = tuple(sorted(numbers[name] for name in label))
         return several if kind == "labels" else (*several, UNLABELED)[0]
 
-    files = [LabeledFile(name, label_of(given[name])) for name in found if not found[name]]
-    if not files:
-        raise _no_files(root, labels, found)
-    unlisted = sum(not reason and name not in found for name, reason in below.items())
-    return FileListing(target, files, [row for row in found.items() if row[1]], unlisted)
+    found: list[Label] = [
+        label if isinstance(label, float) else label_of(label)
+        for label in (given[name] if labels else _folder_of(name, kind) for name in names)
+    ]
+    keys = _keys(names, group_by, column) if group_by else None
+    return FileListing(target, Files(names, found), [*reasons.items()], unlisted, keys)
+
+
+def _folder_of(name: str, kind: str) -> Given:
+    """The class of a file, if there are classes."""
+    return () if kind == "none" else (sys.intern(name.partition("/")[0]),)
+
+
+def _keys(names: Sequence[str], group_by: str, column: dict[str, str] | None) -> list[str]:
+    """What keeps files together: of each one its value in the column, or what the pattern finds."""
+    if column is not None:
+        return [sys.intern(column[name]) for name in names]
+    try:
+        pattern = re.compile(group_by)
+    except re.error as error:
+        raise UserError(f"group_by: {group_by} is not a regular expression: {error}") from error
+    keys = []
+    for name in names:
+        match = pattern.search(name)
+        key = "/".join(map(str, match.groups() or (match[0],))) if match else ""
+        keys.append(sys.intern(key))
+    if not any(keys):
+        raise UserError(f"group_by: {group_by} finds nothing in any name, as in {names[0]}")
+    return keys
 
 
 def _no_files(root: Path, labels: Path | None, found: dict[str, str]) -> UserError:
@@ -104,19 +166,26 @@ def _no_files(root: Path, labels: Path | None, found: dict[str, str]) -> UserErr
     )
 
 
-def _class_folders(root: Path, below: dict[str, str]) -> set[str]:
+def split_folders(root: Path, *, only: bool = True) -> dict[str, Path]:
+    """The folders in `root` that are datasets, by their names; none beside others, if `only`."""
+    folders = {path.name: path for path in _folders(root)}
+    if only and not folders.keys() <= SPLITS.keys():
+        return {}
+    return {split: folders[name] for name, split in SPLITS.items() if name in folders}
+
+
+def _folders(root: Path) -> list[Path]:
+    paths = root.iterdir() if root.is_dir() else ()
+    return [path for path in paths if path.is_dir() and not is_junk(path.name)]
+
+
+def _class_folders(root: Path, rejected: dict[str, str]) -> set[str]:
     """The classes: the folders in `root`, but for links that lead out of it."""
-    folders = [path for path in root.iterdir() if path.is_dir() and not is_junk(path.name)]
-    names = {path.name for path in folders if not below.get(path.name)}
+    names = {path.name for path in _folders(root)} - rejected.keys()
     if not names:
         raise UserError(
             f"dataset_dir: {root} contains no class folders; give their parent folder, or --labels "
             "with a CSV file, or --unlabeled"
-        )
-    if names <= SPLITS:
-        raise UserError(
-            f"dataset_dir: {root} contains datasets, not classes: give one of them, as "
-            f"{root / min(names & TRAIN or names)}"
         )
     for name in names:
         if name.encode(errors="replace").decode() != name:
@@ -124,9 +193,12 @@ def _class_folders(root: Path, below: dict[str, str]) -> set[str]:
     return names
 
 
-def _read_csv(table: Path) -> tuple[str, dict[str, Given]]:
-    """The kind of label in a CSV file, and the label of each file in it."""
-    found: dict[str, Given] = {}
+def _read_csv(
+    table: Path, group_by: str | None
+) -> tuple[str, dict[str, Given], dict[str, str] | None]:
+    """The kind of label in a CSV file, the label of each file, and its group where those are a
+    column."""
+    found, keys = dict[str, Given](), dict[str, str]()
     try:
         with open(table, newline="", encoding="utf-8-sig") as file:
             reader = csv.DictReader(file)
@@ -147,11 +219,13 @@ def _read_csv(table: Path) -> tuple[str, dict[str, Given]]:
                 name = PurePosixPath(name.replace(os.sep, "/")).as_posix()
                 if found.setdefault(name, label) != label:
                     raise UserError(f"labels: {table} gives {name} two labels")
+                if group_by in columns:
+                    keys[name] = row[group_by] or ""
     except OSError as error:
         raise UserError(f"labels: {table}: {error.strerror}") from error
     except (UnicodeDecodeError, csv.Error) as error:
         raise UserError(f"labels: {table} is not a CSV file in UTF-8: {error}") from error
-    return "class" if kind == "label" else kind, found
+    return "class" if kind == "label" else kind, found, keys if group_by in columns else None
 
 
 def _parse(kind: str, text: str, place: str) -> Given:
@@ -184,10 +258,13 @@ def _numbers_by_value(name: str) -> tuple[float, str]:
     return float(name) if name.isdecimal() else math.inf, name
 
 
-def _target(kind: str, classes: set[str], known: Target | None, option: str) -> Target:
+def _target(
+    kind: str, classes: set[str], known: Target | None, option: str, optional: bool
+) -> Target:
     """The classes in the order of their labels: the known ones, or those that there are."""
     names = sorted(classes, key=_numbers_by_value)
-    if known is None or kind == "none":
+    other = known is None or known.label != kind or not classes <= {*known.classes}
+    if known is None or kind == "none" or (optional and other):
         return Target(kind, tuple(names))
     if known.label != kind:
         raise UserError(f"{option}: the kind of label is {kind}, but {known.label} in classes_from")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from library.config import option
+from library.convert.listing import SPLITS, split_folders
 from library.data import Card, Target
 from library.util import UserError, check_folder
 
@@ -27,7 +28,7 @@ class _Files:
     )
     unlabeled: bool = option(False, "all files below the folder, without labels")
     classes_from: Path | None = option(
-        None, "card of a dataset whose classes these are; null: train.json for test and validation"
+        None, "card of a dataset whose classes these are; null: train.json, if it has all of them"
     )
     follow_links: bool = option(False, "also links that lead out of the dataset")
     validation_fraction: float | None = option(
@@ -36,6 +37,14 @@ class _Files:
         "dataset called train that has none yet",
         minimum=0,
         maximum=0.9,
+    )
+    group_by: str | None = option(
+        None,
+        "files of one group stay in one dataset: a column of the CSV file, or a regular "
+        "expression that finds the group in the name",
+    )
+    near_duplicates: bool = option(
+        True, "near duplicates count as duplicates, and stay in one dataset"
     )
     max_rejected: float = option(
         0.01, "share of rejected files above which the conversion fails", minimum=0, maximum=1
@@ -77,7 +86,7 @@ class ConvertOptions(_Files, _Shards, _Work):
     def root(self) -> Path:
         """The folder of the files, without which nothing can be converted."""
         if self.dataset_dir is None:
-            raise UserError("dataset_dir: missing: the folder of the files")
+            raise UserError("dataset_dir: missing: give the folder, as --dataset_dir dataset/train")
         return self.dataset_dir
 
     @property
@@ -101,8 +110,13 @@ class ConvertOptions(_Files, _Shards, _Work):
     def card_of_classes(self) -> Path | None:
         """The card that says which classes there are, if any."""
         train = self.tfrecord_dir / "train.json"
-        usual = self.name in ("test", VALIDATION) and train.exists()
+        usual = self.name != "train" and train.exists()
         return self.classes_from or (train if usual else None)
+
+    @property
+    def may_differ(self) -> bool:
+        """Whether the classes may be other ones than in that card."""
+        return not self.classes_from and self.name not in SPLITS
 
     @property
     def known_target(self) -> Target | None:
@@ -113,7 +127,7 @@ class ConvertOptions(_Files, _Shards, _Work):
         """The share of the files for validation, given or usual."""
         if self.validation_fraction is not None:
             return self.validation_fraction
-        if self.name != "train" or (self.root.parent / VALIDATION).is_dir():
+        if self.name != "train" or VALIDATION in split_folders(self.root.parent, only=False):
             return 0.0
         source, before = self._split_before()
         return DEFAULT_FRACTION if source is None else before if source == self.name else 0.0
@@ -129,7 +143,8 @@ class ConvertOptions(_Files, _Shards, _Work):
     @property
     def recorded(self) -> dict[str, Any]:
         """What makes a difference to the result."""
-        names = ("unlabeled", "follow_links", "num_shards", "random_seed")
+        names = ["unlabeled", "follow_links", "num_shards", "random_seed"]
+        names += ["group_by", "near_duplicates"]
         values = {name: getattr(self, name) for name in names}
         return {"tfrecord_filename": self.name, "validation_fraction": self.fraction, **values}
 
@@ -161,6 +176,8 @@ class ConvertOptions(_Files, _Shards, _Work):
             raise UserError(f"classes_from: {card} is not a card: that of a dataset is {card}.json")
         if self.labels and self.unlabeled:
             raise UserError("unlabeled: --labels gives each file a label: leave out one of them")
+        if self.group_by and not self.fraction:
+            raise UserError("group_by: there is no split: give --validation_fraction too")
         if self.validation_fraction and name == VALIDATION:
             raise UserError(f"tfrecord_filename: {VALIDATION} is the name of the second dataset")
         if shards is None:

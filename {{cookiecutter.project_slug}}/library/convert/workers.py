@@ -8,7 +8,6 @@ import multiprocessing.connection
 import os
 import signal
 import traceback
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection
 
@@ -135,7 +134,6 @@ def _work(connection: Connection, seconds: float) -> None:
         else:  # also ends what does not return from C
             signal.setitimer(signal.ITIMER_PROF, limit)
 
-    warnings.simplefilter("ignore")  # what a decoder says of a file is of no use on the terminal
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
         while True:
             job, bad = connection.recv()

@@ -10,7 +10,7 @@ import numpy as np
 from library.data.card import Label, Shard, Target
 
 EDGE = 16
-"""A thumbnail has EDGE x EDGE bytes."""
+"""A thumbnail has EDGE x EDGE bytes of brightness or loudness, and may have more."""
 
 
 class Source(Protocol):
@@ -50,8 +50,9 @@ class Modality(Protocol):
     def canonicalize(self, data: bytes, options: Any) -> Any:
         """What is kept of a file; BadFileError where it cannot be used."""
 
-    def thumbnail(self, data: bytes) -> bytes:
-        """A file in EDGE x EDGE bytes, near for files that look or sound the same."""
+    def thumbnail(self, content: Any, options: Any) -> bytes:
+        """What `canonicalize` gave in a few bytes, near for what looks or sounds the same: EDGE x
+        EDGE of them, and any number that tell more."""
 
     def write_shard(
         self, path: Path, examples: Iterable[tuple[str, Label, Any]], target: Target

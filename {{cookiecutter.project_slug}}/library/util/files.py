@@ -131,8 +131,9 @@ def files_below(
             if is_junk(entry.name):
                 continue
             path = folder / entry.name
-            real = os.path.realpath(path)
-            if entry.is_symlink() and not follow_links and not is_inside(real, inside):
+            link = entry.is_symlink()
+            real = os.path.realpath(path) if link else os.path.join(above[-1], entry.name)
+            if link and not follow_links and not is_inside(real, inside):
                 yield path, LINK_OUT
             elif entry.is_dir():
                 if real in above:
