@@ -159,7 +159,7 @@ def break_files(samples: Path, folder: Path) -> dict[str, str]:
 def test_broken_clips_are_listed_with_their_reasons(samples, tmp_path):
     reasons = break_files(samples, tmp_path / "in")
     process = convert(tmp_path / "in", tmp_path / "out", "test", status=2)
-    assert "max_rejected: 8 of 32 files rejected, more than 0.01" in process.stderr
+    assert "max_rejected: 8 of 32 files rejected, above the limit of 1 % (" in process.stderr
     names = sorted(path.name for path in (tmp_path / "out").iterdir())
     assert names == [".test.partial", "test.rejected.csv"], "kept for a look, or more patience"
 
