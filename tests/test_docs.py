@@ -139,7 +139,8 @@ def test_a_line_that_nothing_prints_is_found(project):
     assert is_printed("error: model: there is no best model in out/best: train first", project)
     assert not is_printed("error: model: there is no good model in out/best: train first", project)
     assert not is_printed("error: no dataset was found in out/best: make one first", project)
-    assert is_printed("2 duplicate files: see data/test.duplicates.csv", project)
+    shown = "2 duplicate files, 1 of them near ones: see data/test.duplicates.csv"
+    assert is_printed(shown, project)
 
 
 def test_the_python_that_pip_asks_for_is_that_of_the_project(project):
