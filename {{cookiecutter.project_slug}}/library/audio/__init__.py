@@ -14,5 +14,5 @@ if TYPE_CHECKING:
     from library.audio.records import HELP, SUFFIX, UNIT, ShardOptions, canonicalize, open_data
     from library.audio.records import thumbnail, verify_shard, write_shard
     from library.audio.signals import dataset_from_dir, dataset_signal_slice_windows
-
-__getattr__ = lazy(__name__, __file__)
+else:
+    __getattr__ = lazy(__name__, __file__)

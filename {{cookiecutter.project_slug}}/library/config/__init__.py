@@ -12,5 +12,5 @@ if TYPE_CHECKING:
     from library.config.parser import Parser, Resolved
     from library.config.sets import load
     from library.config.settings import SPLITS, DataSettings, RunSettings, Settings
-
-__getattr__ = lazy(__name__, __file__)
+else:
+    __getattr__ = lazy(__name__, __file__)

@@ -11,5 +11,5 @@ if TYPE_CHECKING:
     from library.convert.listing import FileListing, Files, LabeledFile, list_files
     from library.convert.options import ConvertOptions
     from library.convert.workers import run_jobs
-
-__getattr__ = lazy(__name__, __file__)
+else:
+    __getattr__ = lazy(__name__, __file__)

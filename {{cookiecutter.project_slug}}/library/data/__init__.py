@@ -15,5 +15,5 @@ if TYPE_CHECKING:
     from library.data.stages import one_call, prefetch_to_device, stage, stages_of
     from library.data.tfrecord import DamagedRecordError, Reader, find_records, index_of, read_frame
     from library.data.tfrecord import record_in, verify, write_index, write_shard
-
-__getattr__ = lazy(__name__, __file__)
+else:
+    __getattr__ = lazy(__name__, __file__)

@@ -10,5 +10,5 @@ if TYPE_CHECKING:
     from library.distribute.local_cluster import run_local_cluster
     from library.distribute.parallel import Parallel, average_over_replicas, num_replicas
     from library.distribute.parallel import position_in_batch, split_of_batch
-
-__getattr__ = lazy(__name__, __file__)
+else:
+    __getattr__ = lazy(__name__, __file__)

@@ -8,5 +8,5 @@ if TYPE_CHECKING:
     from library.heads.base import ClassesHead, Head, Metrics, running_count
     from library.heads.kinds import HEADS, ClassificationHead, MultiLabelHead, RegressionHead
     from library.heads.kinds import head_for
-
-__getattr__ = lazy(__name__, __file__)
+else:
+    __getattr__ = lazy(__name__, __file__)

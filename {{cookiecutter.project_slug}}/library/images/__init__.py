@@ -14,5 +14,5 @@ if TYPE_CHECKING:
     from library.images.ops import random_window, resize, to_dtype
     from library.images.records import HELP, SUFFIX, UNIT, open_data, to_example, verify_shard
     from library.images.records import write_shard
-
-__getattr__ = lazy(__name__, __file__)
+else:
+    __getattr__ = lazy(__name__, __file__)

@@ -12,5 +12,5 @@ if TYPE_CHECKING:
     from library.nn.optimizers import set_rate_factor, sync_replicas, with_loss_scale
     from library.nn.pretrained import hub_features, hub_input
     from library.nn.resnet import resnet_features
-
-__getattr__ = lazy(__name__, __file__)
+else:
+    __getattr__ = lazy(__name__, __file__)

@@ -7,5 +7,5 @@ from library.util import lazy
 if TYPE_CHECKING:
     from library.profile.measure import Meter, measure_storage
     from library.profile.profile import bottleneck, measure_stages, profile_training, verdict
-
-__getattr__ = lazy(__name__, __file__)
+else:
+    __getattr__ = lazy(__name__, __file__)

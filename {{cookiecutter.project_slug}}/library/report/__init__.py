@@ -14,5 +14,5 @@ if TYPE_CHECKING:
     from library.report.stats import WORST, EvaluationStats, StatsHook, collect_eval_outputs
     from library.report.tensorboard import EvaluationImagesHook, InputImagesHook, add_scalars
     from library.report.tensorboard import add_table, show_inputs
-
-__getattr__ = lazy(__name__, __file__)
+else:
+    __getattr__ = lazy(__name__, __file__)

@@ -9,5 +9,5 @@ if TYPE_CHECKING:
     from library.serve.export import export_model
     from library.serve.files import FILES_PER_TASK, TASKS_AHEAD, InputFiles, find_files
     from library.serve.predict import check_output, predict_files, write_rows
-
-__getattr__ = lazy(__name__, __file__)
+else:
+    __getattr__ = lazy(__name__, __file__)

@@ -21,5 +21,5 @@ if TYPE_CHECKING:
     from library.train.spec import model_spec
     from library.train.training import start_training
     from library.train.warm_start import WarmStart
-
-__getattr__ = lazy(__name__, __file__)
+else:
+    __getattr__ = lazy(__name__, __file__)

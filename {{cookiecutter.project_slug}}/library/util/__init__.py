@@ -40,4 +40,5 @@ def lazy(package: str, file: str) -> Callable[[str], Any]:
     return find
 
 
-__getattr__ = lazy(__name__, __file__)
+if not TYPE_CHECKING:  # so that mypy names a name that is not there
+    __getattr__ = lazy(__name__, __file__)
