@@ -42,7 +42,9 @@ def values(option: Option) -> st.SearchStrategy:
         one = st.sampled_from(option.rule["choices"]) if option.rule["choices"] else LINES
         one = one.filter(lambda text: text != "null" or not option.optional)
     elif option.kind in PATHS:
-        words = LINES.filter(lambda text: text.strip() and not re.search(r"[$\0]", text))
+        of_checkpoints = option.name in ("model_dir", "best_model_dir", "model", "warm_start_from")
+        bad = r"[$\0*?\[\\]" if of_checkpoints else r"[$\0]"
+        words = LINES.filter(lambda text: text.strip() and not re.search(bad, text))
         words = words.map(lambda text: ROOT / text) | st.sampled_from(
             [Path(word) for word in option.rule["choices"]] or [ROOT]
         )

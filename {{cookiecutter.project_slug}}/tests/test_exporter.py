@@ -120,6 +120,49 @@ def test_a_stop_at_any_moment_leaves_a_whole_best(checkpoint, best, monkeypatch,
     assert tf.train.load_variable(found, "w") == global_step_of(found) == step
 
 
+def again(best, values: dict[int, float], **measured_with) -> BestCheckpointExporter:
+    """A start that evaluates with something else, and what it finds by the step."""
+    exporter = BestCheckpointExporter(best, keep=2, measured_with=measured_with)
+    exporter.measure_again(lambda path: {"loss": values.pop(global_step_of(path))})
+    assert values == {}, "each is evaluated once, and no other"
+    return exporter
+
+
+def test_values_of_another_loss_are_not_compared(checkpoint, best, capsys):
+    exporter = BestCheckpointExporter(best, keep=2, measured_with={"smoothing": 0})
+    for step, value in enumerate((0.1, 0.2, 0.3), 1):
+        export(exporter, checkpoint(step), value, step)
+    assert exporter.evaluations_without_improvement == 2
+    again(best, {}, smoothing=0)
+    exporter = again(best, {1: 0.9, 2: 0.8}, smoothing=0.1)
+    assert "again, since smoothing changed: loss 0.1000 -> 0.9000\n" in capsys.readouterr().out
+    assert (exporter.evaluations_without_improvement, exporter.evaluated_step) == (0, 3)
+    record = read_best(best)
+    assert (record["step"], record["value"]) == (2, 0.8), "the better one by the new loss"
+    assert [one["step"] for one in record["kept"]] == [2, 1]
+    assert tf.train.latest_checkpoint(best) == str(best / "model.ckpt-2")
+    assert export(exporter, checkpoint(4), 0.7, 4), "an improvement, though 0.1 was less"
+    again(best, {}, smoothing=0.1)
+
+
+def test_patience_goes_on_where_the_values_are_the_same(checkpoint, best):
+    exporter = BestCheckpointExporter(best, measured_with={"learning_rate": 1})
+    for step, value in enumerate((0.1, 0.2), 1):
+        export(exporter, checkpoint(step), value, step)
+    exporter = again(best, {1: 0.1}, learning_rate=2)
+    assert exporter.evaluations_without_improvement == 1
+
+
+def test_a_record_that_does_not_say_with_what_is_measured_again(checkpoint, best):
+    export(BestCheckpointExporter(best), checkpoint(1), 0.5, 1)
+    record = json.loads((best / "best.json").read_text())
+    del record["measured_with"]  # as older versions wrote it
+    (best / "best.json").write_text(json.dumps(record))
+    again(best, {1: math.nan}, smoothing=0.1)
+    exporter = again(best, {}, smoothing=0.1)
+    assert export(exporter, checkpoint(2), 9.0, 2), "better than what is not a number"
+
+
 def test_another_metric_in_the_same_folder_is_refused(checkpoint, best):
     export(BestCheckpointExporter(best), checkpoint(1), 0.5, 1)
     exporter = BestCheckpointExporter(best, "accuracy", "max")

@@ -201,6 +201,15 @@ def test_the_time_that_a_run_may_take_is_kept(fresh):
     )
 
 
+def test_every_start_makes_progress_however_short_its_time(fresh):
+    """Each start needs longer than it may take to read, compile and make up for an evaluation."""
+    words = [*LONG, "--epochs_between_evals", 0.2, "--max_minutes", 1e-6]
+    for step in (1, 2, 3):
+        run_program("run.py", *words, cwd=fresh, status=130)
+        assert latest_step(fresh) == step
+    assert evaluated_steps(fresh) == [1, 2]
+
+
 def test_training_that_gets_no_better_ends_and_stays_ended(fresh):
     words = [*SHORT, "--train_epochs", 40, "--epochs_between_evals", 0.5]
     words += ["--learning_rate", 0.1, "--early_stopping_evals", 2]
@@ -428,7 +437,7 @@ def test_run_yaml_keeps_what_every_start_used(fresh):
     assert second["data"]["train_data"] == hashlib.sha256(card.read_bytes()).hexdigest()
     assert second["settings"]["train_batch_size"] == 16
     assert second["start"] == {"step": 4, "examples": 64}
-    assert second["settings"]["model_dir"] == f"{fresh}/runs/default/checkpoints"
+    assert second["settings"]["model_dir"] == "runs/default/checkpoints"
     assert second["hyperparameters"]["learning_rate"] == 1e-4
     assert first["time"] <= second["time"]
 
@@ -482,6 +491,9 @@ def test_a_project_can_be_moved(trained, tmp_path):
     words = [*SHORT, "--train_epochs", 6]
     process = run_program("run.py", *words, cwd=tmp_path / "moved")
     assert "best model: loss" in process.stdout
+    changes = re.findall("changed since the last start: (.*)", process.stdout)
+    assert changes == ["train_epochs: 4.0 -> 6.0"], "its paths are those of the project"
+    assert "evaluated again" not in process.stdout
 
 
 def test_a_folder_that_cannot_be_made_is_one_line(fresh):

@@ -11,6 +11,6 @@ if TYPE_CHECKING:
     from library.config.options import plain, word_of
     from library.config.parser import Parser, Resolved
     from library.config.sets import load
-    from library.config.settings import SPLITS, DataSettings, RunSettings, Settings
+    from library.config.settings import PROJECT, SPLITS, DataSettings, RunSettings, Settings
 else:
     __getattr__ = lazy(__name__, __file__)

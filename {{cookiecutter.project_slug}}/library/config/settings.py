@@ -3,12 +3,16 @@
 import dataclasses
 import re
 from pathlib import Path
+from typing import Any
 
 from library.config.options import Location, option
 from library.util import UserError
 
 PROJECT = Path(__file__).parents[2]
 """The folder of run.py."""
+
+PATTERN = "*?[\\"
+"""With one of these in a checkpoint's path, TensorFlow does not find it."""
 
 SPLITS = ("train", "validation", "test")
 
@@ -148,7 +152,7 @@ class Settings(
             if getattr(self, name) is None:
                 object.__setattr__(self, name, PROJECT / "runs" / self.run / folder)
         stream = self.shuffle == "stream"
-        mistakes = {
+        mistakes: dict[str, Any] = {
             f"run: {self.run or 'nothing'} is not a name of letters, digits, '.', '-' and '_'": (
                 not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", self.run)
             ),
@@ -166,5 +170,9 @@ class Settings(
             ),
             "num_parallel_calls: 0 is not -1 or at least 1": self.num_parallel_calls == 0,
         }
+        for name in ("model_dir", "best_model_dir", "model", "warm_start_from"):
+            path = getattr(self, name)
+            line = f"{name}: {path} has one of {PATTERN}, which are a pattern for TensorFlow"
+            mistakes[line] = path and {*path.as_posix()} & {*PATTERN}
         if any(mistakes.values()):
             raise UserError(*(line for line, is_there in mistakes.items() if is_there))

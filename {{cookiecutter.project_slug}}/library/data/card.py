@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from library.config import URL
-from library.util import UserError, write_json
+from library.util import UserError, parse_json, typed, write_json
 
 FORMAT_VERSION = 2
 LABELS = ("class", "labels", "value", "none")
@@ -77,7 +77,7 @@ class Card:
         """Read a card, also from another file system of TensorFlow; UserError if it is none."""
         text = _read_text(str(path))
         try:
-            content = json.loads(text)
+            content = parse_json(text)
             version = content["format_version"]
             if version not in (1, FORMAT_VERSION):
                 raise UserError(
@@ -87,12 +87,12 @@ class Card:
             if version == 1:  # which knew classes only
                 label = "class" if content["classes"] else "none"
                 content |= {"label": label, "format_version": FORMAT_VERSION}
-            content["shards"] = [Shard(**shard) for shard in content["shards"]]
-            card = cls(**content)
-            if card.label not in LABELS or not all(_is_name(shard.file) for shard in card.shards):
+            card: Card = typed(cls, content)
+            names = [shard.file for shard in card.shards]
+            if card.label not in LABELS or not all(map(is_name, names)) or not card.shards:
                 raise ValueError
             return card
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError) as error:
             raise UserError(f"{path}: not the card of a dataset") from error
 
     def save(self, path: str | Path) -> None:
@@ -117,7 +117,7 @@ def expect_sizes(sizes: dict[str, int], card: str) -> None:
             raise UserError(f"{file}: {size} bytes, but {card} says {expected}")
 
 
-def _is_name(file: str) -> bool:
+def is_name(file: str) -> bool:
     """Whether a file is in the folder of its card, and not anywhere else."""
     return bool(re.fullmatch(r"[^/\\:\0]+", file)) and file not in (".", "..")
 

@@ -26,7 +26,8 @@ import tensorflow as tf
 from library.config import URL
 from library.data.card import expect_sizes
 from library.data.order import shuffle_and_repeat
-from library.data.recording_card import CARD, Recording, describe, read_card, spec_of
+from library.data.recording_card import CARD, COMPRESSIONS, RecordFile, Recording
+from library.data.recording_card import describe, read_card, spec_of
 from library.data.sources import read_by_id
 from library.data.tfrecord import Records, frame, index_of
 from library.util import Progress, UserError, check_folder, replacing
@@ -86,7 +87,7 @@ def record_dataset(
         raise UserError(f"dataset: {error}") from error
     if not _leaves_of(dataset.element_spec):
         raise UserError("dataset: its elements hold no tensor")
-    if compression not in (None, "GZIP", "ZLIB"):
+    if compression not in COMPRESSIONS:
         raise UserError(f"compression: must be None, GZIP or ZLIB (got {compression!r})")
     _check_count("elements_per_file", elements_per_file)
     _check_count("num_elems", num_elems)
@@ -198,7 +199,7 @@ def _write_files(rows: _Rows, folder: Path, recording: Recording, elements_per_f
                             write(record)
                         progress.update(1, sum(map(len, row)))
                 size = os.path.getsize(temporary)
-            recording.files.append({"file": file, "elements": count, "bytes": size})
+            recording.files.append(RecordFile(file, count, size))
             recording.element = describe(rows.common_spec())
             recording.save(folder)
     if rows.failure:
@@ -250,7 +251,7 @@ def replay_dataset(
     spec, total = spec_of(recording.element), recording.num_elements
     components = tf.nest.flatten(spec, expand_composites=True)
     width = sum(component is not None for component in components)
-    sizes = {str(folder / file["file"]): file["bytes"] for file in recording.files}
+    sizes = {str(folder / file.file): file.bytes for file in recording.files}
     expect_sizes(sizes, str(folder / CARD))
     if shuffle and recording.compression:
         raise UserError(f"shuffle: {folder} is compressed, and can be read in order only")
@@ -274,7 +275,10 @@ def replay_dataset(
         return tf.nest.pack_sequence_as(spec, tensors, expand_composites=True)
 
     size = max(0, epochs * total - start) if epochs else tf.data.INFINITE_CARDINALITY
-    parsed = rows.map(parse, tf.data.AUTOTUNE, deterministic=True)
+    try:
+        parsed = rows.map(parse, tf.data.AUTOTUNE, deterministic=True)
+    except (ValueError, TypeError) as error:
+        raise UserError(f"{folder / CARD}: describes no element: {error}") from error
     return parsed.apply(tf.data.experimental.assert_cardinality(size if total else 0))
 
 

@@ -7,7 +7,6 @@ A tensor is written as "float32[None, 3]", or "string[...]" for an unknown rank;
 
 import collections
 import dataclasses
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,14 +14,25 @@ from typing import Any
 
 import tensorflow as tf
 
-from library.util import UserError, write_json
+from library.data.card import is_name
+from library.util import UserError, parse_json, typed, write_json
 
 FORMAT_VERSION = 1
 CARD = "recording.json"
 DTYPES = ["bool", "string", "bfloat16", "float16", "float32", "float64", "complex64", "complex128"]
 DTYPES += ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 """Those that tf.io.serialize_tensor takes."""
+COMPRESSIONS = (None, "GZIP", "ZLIB")
 LEAF = re.compile(r"(?:(sparse) |ragged (\d+) (int32|int64) )?(\w+)\[(.*)\]")
+
+
+@dataclasses.dataclass(frozen=True)
+class RecordFile:
+    """A file of a recording."""
+
+    file: str
+    elements: int
+    bytes: int
 
 
 @dataclasses.dataclass
@@ -32,12 +42,12 @@ class Recording:
     element: Any  # as `describe` writes it
     compression: str | None
     complete: bool = False  # whether the dataset came to its end, or to num_elems
-    files: list[dict[str, Any]] = dataclasses.field(default_factory=list)  # file, elements, bytes
+    files: list[RecordFile] = dataclasses.field(default_factory=list)
     format_version: int = FORMAT_VERSION
 
     @property
     def num_elements(self) -> int:
-        return sum(file["elements"] for file in self.files)
+        return sum(file.elements for file in self.files)
 
     @classmethod
     def load(cls, folder: Path) -> "Recording":
@@ -50,9 +60,13 @@ class Recording:
                 f"{FORMAT_VERSION}: record the dataset again"
             )
         try:
-            spec_of(content["element"])
-            return cls(**content)
-        except (TypeError, ValueError) as error:
+            recording: Recording = typed(cls, content)
+            tf.nest.flatten(spec_of(recording.element))  # its keys can be compared
+            good = all(is_name(file.file) and file.elements >= 0 for file in recording.files)
+            if not good or recording.compression not in COMPRESSIONS:
+                raise ValueError
+            return recording
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise UserError(f"{folder / CARD}: not the card of a recording") from error
 
     def save(self, folder: Path) -> None:
@@ -62,12 +76,12 @@ class Recording:
 def read_card(folder: Path) -> dict[str, Any]:
     """The card of a folder, of any version."""
     try:
-        content = json.loads((folder / CARD).read_text(encoding="utf-8"))
+        content = parse_json((folder / CARD).read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise UserError(f"{folder}: holds no recording, since there is no {CARD}") from error
     except ValueError:
-        content = None
-    if not isinstance(content, dict) or not {"format_version", "element"} <= content.keys():
+        content = {}
+    if not {"format_version", "element"} <= content.keys():
         raise UserError(f"{folder / CARD}: not the card of a recording")
     return content
 

@@ -38,9 +38,17 @@ class SafeSaver(tf.compat.v1.train.Saver):
 
 def named_checkpoints(folder: str | Path) -> list[str]:
     """The checkpoints that `checkpoint` names and that are there, the newest last."""
-    state = tf.train.get_checkpoint_state(str(folder))
+    state = _state(folder)
     names = [os.path.basename(path) for path in state.all_model_checkpoint_paths] if state else []
-    return [name for name in names if Path(folder, f"{name}.index").exists()]
+    return [name for name in names if os.path.exists(os.path.join(folder, f"{name}.index"))]
+
+
+def _state(folder: str | Path) -> Any:
+    """The content of `checkpoint`; None: there is none, or it is damaged."""
+    try:
+        return tf.train.get_checkpoint_state(str(folder))
+    except ValueError:  # not UTF-8
+        return None
 
 
 def name_checkpoints(folder: str | Path, names: list[str]) -> None:
@@ -57,7 +65,8 @@ def name_checkpoints(folder: str | Path, names: list[str]) -> None:
 def resume_from(checkpoint: str) -> None:
     """Let `checkpoint` name this one last, where it names a newer one that cannot be read."""
     folder, name = os.path.split(checkpoint)
-    if tf.train.latest_checkpoint(folder) != checkpoint:
+    state = _state(folder)
+    if state is None or state.model_checkpoint_path != checkpoint:
         names = named_checkpoints(folder)
         older = names[: names.index(name)] if name in names else []
         name_checkpoints(folder, [*older, name])

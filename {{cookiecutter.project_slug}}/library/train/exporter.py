@@ -1,11 +1,11 @@
 """The best model of a run: kept when an evaluation improves, found again by name."""
 
+import dataclasses
 import datetime
-import json
 import math
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,20 @@ import tensorflow as tf
 
 from library.estimator import Exporter
 from library.train.checkpoints import damage, name_checkpoints, newest_checkpoint
-from library.util import UserError, replacing, write_json
+from library.util import UserError, parse_json, replacing, typed, write_json
 
 BEST_FILE, PATIENCE_FILE = "best.json", "patience.json"
 FORMAT_VERSION = 1
+SHOWN = 5
+"""Names in a line."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Patience:
+    """The content of patience.json."""
+
+    evaluated_step: int | None = None
+    evaluations_without_improvement: int = 0
 
 
 class BestCheckpointExporter(Exporter):
@@ -28,7 +38,8 @@ class BestCheckpointExporter(Exporter):
     writes it, and best.json:
 
         {"format_version": 1, "metric": "accuracy", "mode": "max", "value": 0.97, "step": 1200,
-         "time": "...", "kept": [{"value": 0.97, "step": 1200, "time": "..."}]}
+         "time": "...", "kept": [{"value": 0.97, "step": 1200, "time": "..."}],
+         "measured_with": {"validation_data": "...", "l2_regularization": 0.0001}}
 
     best.json is the truth: it is replaced after the files that it names are complete and before any
     other is deleted, so that a kill at any moment leaves a complete best model. NaN is never the
@@ -44,19 +55,31 @@ class BestCheckpointExporter(Exporter):
         keep: int = 1,
         *,
         assets: Sequence[str | Path] = (),
+        measured_with: Mapping[str, Any] | None = None,
     ):
-        """`assets` are files to copy along, such as the card of the model."""
+        """Read what is known of evaluations so far.
+
+        Args:
+            best_model_dir, metric, mode, keep: see above.
+            assets: files to copy along, such as the card of the model.
+            measured_with: what a value of the metric depends on beside the checkpoint, as JSON.
+        """
         if mode not in ("min", "max") or keep < 1:
             raise ValueError(f"mode must be min or max and keep at least 1 (got {mode}, {keep})")
         self.best_model_dir, self.assets = Path(best_model_dir), assets
         self.metric, self.mode, self.keep = metric, mode, keep
+        self.measured_with = dict(measured_with or {})
         self.read_patience()
 
     def read_patience(self) -> None:
         """Update `evaluated_step` and `evaluations_without_improvement` from patience.json."""
-        patience = _read(self.best_model_dir / PATIENCE_FILE) or {}
-        self.evaluated_step: int | None = patience.get("evaluated_step")
-        self.evaluations_without_improvement = patience.get("evaluations_without_improvement", 0)
+        file = self.best_model_dir / PATIENCE_FILE
+        try:
+            patience = typed(_Patience, _read(file) or {})
+        except ValueError as error:
+            raise UserError(f"{file}: not a file that was written here: {error}") from error
+        self.evaluated_step = patience.evaluated_step
+        self.evaluations_without_improvement = patience.evaluations_without_improvement
 
     @property
     def name(self) -> str:
@@ -94,19 +117,56 @@ class BestCheckpointExporter(Exporter):
 
     def _keep(self, checkpoint_path: str, ranked: list[dict[str, Any]]) -> str:
         """Copy a checkpoint, and delete those that are no longer among the best."""
-        # In this order, so that a kill at any moment leaves a best.json whose files are complete.
         folder = self.best_model_dir
         for source in [*tf.io.gfile.glob(f"{checkpoint_path}.*"), *self.assets]:
             with replacing(folder / Path(source).name) as temporary:
                 shutil.copyfile(source, temporary)
-        record = {"metric": self.metric, "mode": self.mode, **ranked[0], "kept": ranked}
-        write_json(folder / BEST_FILE, {"format_version": FORMAT_VERSION, **record})
-        name_checkpoints(folder, [f"model.ckpt-{one['step']}" for one in ranked[::-1]])
+        self._write(ranked)
         return str(folder / Path(checkpoint_path).name)
+
+    def _write(self, ranked: list[dict[str, Any]]) -> None:
+        """Name the best checkpoints, whose files are there; delete those that are it no longer."""
+        # In this order, so that a kill at any moment leaves a best.json whose files are complete.
+        record = {"metric": self.metric, "mode": self.mode, **ranked[0], "kept": ranked}
+        record |= {"format_version": FORMAT_VERSION, "measured_with": self.measured_with}
+        write_json(self.best_model_dir / BEST_FILE, record)
+        name_checkpoints(self.best_model_dir, [f"model.ckpt-{one['step']}" for one in ranked[::-1]])
+
+    @property
+    def outdated(self) -> list[str]:
+        """What the values of best.json were measured with, and is different now."""
+        record = read_best(self.best_model_dir)
+        if record is None:
+            return []
+        before, now = record["measured_with"], self.measured_with
+        return [name for name in now if name not in before or before[name] != now[name]]
+
+    def measure_again(self, evaluate: Callable[[str], Mapping[str, Any]]) -> None:
+        """Give the best checkpoints values that can be compared with those to come.
+
+        `evaluate` takes the path of a checkpoint and returns its metrics, as they are measured now.
+        """
+        changed, kept = self.outdated, self._kept()
+        if not changed:
+            return
+        folder, new = self.best_model_dir, []
+        for one in kept:
+            metrics = evaluate(_checkpoint_of(folder, one["step"]))
+            new.append({**one, "value": float(metrics[self.metric])})
+        if not all(math.isclose(a["value"], b["value"]) for a, b in zip(kept, new, strict=True)):
+            # What was no improvement then may be one now.
+            patience = {"evaluated_step": self.evaluated_step, "evaluations_without_improvement": 0}
+            write_json(folder / PATIENCE_FILE, patience)
+            self.read_patience()
+        self._write(sorted(new, key=self._rank))
+        why = f"{', '.join(changed[:SHOWN])}{' and more' * (len(changed) > SHOWN)}"
+        values = f"{self.metric} {kept[0]['value']:.4f} -> {new[0]['value']:.4f}"
+        print(f"best model evaluated again, since {why} changed: {values}", flush=True)
 
     def _rank(self, one: dict[str, Any]) -> tuple[float, int]:
         """The best first; of equal ones, the earlier."""
-        return (one["value"] if self.mode == "min" else -one["value"]), one["step"]
+        value = one["value"] if self.mode == "min" else -one["value"]
+        return (math.inf if math.isnan(value) else value), one["step"]
 
     def _kept(self) -> list[dict[str, Any]]:
         record = read_best(self.best_model_dir)
@@ -129,8 +189,11 @@ def read_best(best_model_dir: str | Path) -> dict[str, Any] | None:
     try:
         if record.get("format_version", FORMAT_VERSION) != FORMAT_VERSION:
             raise ValueError(f"format_version {record['format_version']} is not known")
+        if not record["kept"]:
+            raise ValueError("nothing is kept")
         for one in (record, *record["kept"]):
             one["step"], one["value"] = int(one["step"]), float(one["value"])
+        record["measured_with"] = dict(record.get("measured_with", {}))
         return {**record, "metric": str(record["metric"]), "mode": str(record["mode"])}
     except (ValueError, KeyError, TypeError, OverflowError) as error:
         raise UserError(f"{file}: not a file that was written here: {error}") from error
@@ -138,8 +201,8 @@ def read_best(best_model_dir: str | Path) -> dict[str, Any] | None:
 
 def _read(file: Path) -> dict[str, Any] | None:
     try:
-        return dict(json.loads(file.read_text(encoding="utf-8"))) if file.exists() else None
-    except (ValueError, TypeError) as error:
+        return parse_json(file.read_text(encoding="utf-8")) if file.exists() else None
+    except ValueError as error:
         raise UserError(f"{file}: not a file that was written here: {error}") from error
 
 

@@ -1,7 +1,6 @@
 """model.json: what a checkpoint needs to be used again."""
 
 import dataclasses
-import json
 import re
 from collections.abc import Collection
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 
 from library.config import URL, options_of, plain, word_of
 from library.data import Target
-from library.util import UserError, write_json
+from library.util import UserError, parse_json, typed, write_json
 
 MODEL_FILE = "model.json"
 FORMAT_VERSION = 3
@@ -46,27 +45,24 @@ class ModelCard:
         """
         path = Path(folder) / MODEL_FILE
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = parse_json(path.read_text(encoding="utf-8"))
             version = content.pop("format_version", 1)
             if version not in range(1, FORMAT_VERSION + 1):
                 raise UserError(
                     f"{path}: format_version {version}, but this program reads up to "
                     f"{FORMAT_VERSION}: use the version of the project that wrote it"
                 )
-            hyperparameters = dict(content.pop("hyperparameters"))
+            hyperparameters = dict(content["hyperparameters"])
             if version < 3:  # whose checkpoints hold no averages of the weights
                 hyperparameters |= {"average_decay": 0.0}
             if version == 1:  # which knew classes only
-                classes = tuple(content["class_names"])
+                target = {"label": "class", "classes": content["class_names"]}
                 hyperparameters |= {"optimizer": "adam"}
-                return cls("classification", Target("class", classes), hyperparameters)
-            target = content.pop("target")
-            for name in ("classes", "thresholds"):
-                target[name] = tuple(target[name])
-            return cls(content["head"], Target(**target), hyperparameters)
+                content = {"head": "classification", "target": target}
+            return typed(cls, content | {"hyperparameters": hyperparameters})
         except OSError as error:
             raise UserError(f"{path}: {error.strerror}; it belongs to the checkpoint") from error
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except (ValueError, TypeError, KeyError) as error:
             raise UserError(f"{path}: not the card of a model") from error
 
     def save(self, folder: str | Path) -> Path:
@@ -86,7 +82,10 @@ class ModelCard:
             mine = plain(getattr(hyperparameters, name, None))
             if name not in options or _last_part(mine) == _last_part(found):
                 continue
-            changes[name] = options[name].value(word_of(found), Path())
+            try:
+                changes[name] = options[name].value(word_of(found), Path())
+            except ValueError as error:
+                raise UserError(f"{Path(folder) / MODEL_FILE}: {error}") from error
             if name in given and mine is not None:
                 lines.append(
                     f"{name}: {word_of(mine)}, but the model in {folder} has {word_of(found)}: "

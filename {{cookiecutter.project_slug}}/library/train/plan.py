@@ -4,10 +4,12 @@ import dataclasses
 import math
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
+from library.config import PROJECT
 from library.train import run_record
 from library.train.checkpoints import newest_checkpoint
 from library.train.exporter import global_step_of, read_best
@@ -62,13 +64,18 @@ class Plan:
         checkpoint, step = _last_checkpoint(run)
         examples = run_record.examples_before(settings.model_dir, step, batch_size)
         left = max(0, int(settings.train_epochs * epoch_examples) - examples)
+        if not step and left < batch_size:
+            raise UserError(
+                f"train_batch_size: {batch_size} is more than the {left} examples of "
+                f"{settings.train_epochs:g} epochs: use smaller batches, or more epochs"
+            )
         return cls(
             checkpoint=checkpoint,
             step=step,
             examples=examples,
             epoch_examples=epoch_examples,
             batch_size=batch_size,
-            steps=max(1, step + left // batch_size),
+            steps=step + left // batch_size,
             steps_between_evals=math.ceil(
                 settings.epochs_between_evals * epoch_examples / batch_size
             ),
@@ -119,6 +126,11 @@ def description(run: "Run", plan: Plan) -> Iterator[str]:
         f"training from step {plan.step} to {plan.steps} on {where}: "
         f"{plan.epoch_examples} examples per epoch"
     )
+    if plan.batch_size > plan.epoch_examples:
+        yield (
+            f"a step takes {plan.batch_size} examples, {plan.epochs_per_step:.3g} epochs of the "
+            "dataset: some of them more than once"
+        )
     if parallel.batch_parts > 1:
         yield f"each step: {plan.batch_size} examples, {run.batch_size} per device"
     if cluster.addresses:
@@ -148,4 +160,7 @@ def _last_checkpoint(run: "Run") -> tuple[str | None, int]:
 
 def _best_place(settings: dict[str, Any]) -> str:
     """best_model_dir as seen from model_dir: both may be moved."""
-    return os.path.relpath(settings["best_model_dir"], settings["model_dir"])
+    places = [settings.get(name) for name in ("best_model_dir", "model_dir")]
+    if not all(isinstance(place, str | Path) for place in places):
+        return "not known"
+    return os.path.relpath(*(PROJECT / str(place) for place in places))

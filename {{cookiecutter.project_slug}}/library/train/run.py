@@ -227,6 +227,8 @@ class Run:
         model = ModelCard.load(folder)
         if model.head not in self.heads:
             raise UserError(f"head: the model in {folder} has {model.head}, which is none of HEADS")
+        if model.target.label != self.heads[model.head].label:
+            raise UserError(f"{folder}: the model's head does not fit {model.target.label}")
         params = model.applied_to(self.hyperparameters, self.given, folder)
         params = self.networks.resolve_hyperparameters(params, settings)
         return self.replace(hyperparameters=params, model_card=model), checkpoint

@@ -4,6 +4,7 @@ import contextlib
 import datetime
 import hashlib
 import importlib.metadata
+import os
 import platform
 import subprocess
 import sys
@@ -13,12 +14,13 @@ from typing import Any
 import tensorflow as tf
 import yaml
 
-from library.config import options_of, plain
-from library.util import UserError, write_text
+from library.config import PROJECT, options_of, plain
+from library.util import UserError, typed, write_text
 
 FILE = "run.yaml"
 FORMAT_VERSION = 1
 PACKAGES = ("tensorflow", "tf-keras", "tensorflow-estimator", "numpy", "Pillow")
+NOT_A_RECORD = (ValueError, TypeError, AttributeError, OverflowError)
 CHANGING = ("settings", "hyperparameters", "versions", "data")
 """Parts of a record that `append` compares with the last one."""
 
@@ -32,10 +34,6 @@ def describe(settings: Any, hyperparameters: Any, *, step: int, examples: int) -
     for name in PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[name] = importlib.metadata.version(name)
-    data = {}
-    for name in ("train_data", "validation_data"):
-        card = tf.io.gfile.GFile(f"{getattr(settings, name)}.json", "rb").read()
-        data[name] = hashlib.sha256(card).hexdigest()
     return {
         "format_version": FORMAT_VERSION,
         "time": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
@@ -44,20 +42,48 @@ def describe(settings: Any, hyperparameters: Any, *, step: int, examples: int) -
         "git": _git(Path(__file__).parent),
         "versions": versions,
         "devices": [device.name for device in tf.config.list_physical_devices()],
-        "data": data,
+        "data": {name: _checksum(settings, name) for name in ("train_data", "validation_data")},
         "settings": options_used(settings),
         "hyperparameters": options_used(hyperparameters),
     }
+
+
+def evaluated_with(settings: Any, hyperparameters: Any, *, code: str) -> dict[str, Any]:
+    """What a metric of the validation set depends on, beside the checkpoint.
+
+    Args:
+        settings: with the dataset.
+        hyperparameters: some of which, such as `l2_regularization`, define the loss.
+        code: a file of the project; it and those beside it define the rest.
+    """
+    files = sorted(Path(code).parent.glob("*.py"))
+    return {
+        "validation_data": _checksum(settings, "validation_data"),
+        "code": hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest(),
+        **options_used(hyperparameters),
+    }
+
+
+def _checksum(settings: Any, name: str) -> str:
+    """The SHA-256 of the card of the dataset that an option names."""
+    card = tf.io.gfile.GFile(f"{getattr(settings, name)}.json", "rb").read()
+    return hashlib.sha256(card).hexdigest()
 
 
 def options_used(options: Any) -> dict[str, Any]:
     """The options that a training uses: all but the flags of other commands."""
     cls: Any = type(options)
     return {
-        name: plain(getattr(options, name))
+        name: _portable(plain(getattr(options, name)))
         for name, option in options_of(cls).items()
         if not option.rule.get("command")
     }
+
+
+def _portable(value: Any) -> Any:
+    """Of a path in the project, what stays when the project is moved."""
+    folder = f"{PROJECT}{os.sep}"
+    return value.removeprefix(folder) if isinstance(value, str) else value
 
 
 def append(folder: Path, record: dict[str, Any]) -> list[str]:
@@ -72,7 +98,7 @@ def append(folder: Path, record: dict[str, Any]) -> list[str]:
         for old in last
         for part in CHANGING
         for name, value in record[part].items()
-        if name in old[part] and old[part][name] != value
+        if name in old[part] and _portable(old[part][name]) != value
     ]
 
 
@@ -89,13 +115,14 @@ def load(folder: Path) -> list[dict[str, Any]]:
             if record.get("format_version", 1) != FORMAT_VERSION:
                 raise ValueError(f"format_version {record['format_version']} is not known")
             sizes = (*record["start"].values(), record["settings"]["train_batch_size"])
-            if len(sizes) != 3 or not all(isinstance(size, int) for size in sizes):
+            if len(sizes) != 3 or min(typed(list[int], [*sizes])) < 0:
                 raise ValueError("a part is missing")
-            record["hyperparameters"].keys()
+            for part in CHANGING:
+                typed(dict[str, Any], record.setdefault(part, {}))
         return records
     except FileNotFoundError:
         return []
-    except (yaml.YAMLError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (yaml.YAMLError, LookupError, RecursionError, *NOT_A_RECORD) as error:
         raise UserError(f"{path}: not a file that was written here: {error}") from error
 
 

@@ -1,6 +1,7 @@
 """The command train: a run from where it stands to its end."""
 
 import contextlib
+import inspect
 import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ import tensorflow as tf
 
 from library.data import num_train_examples
 from library.distribute import Cluster, Parallel, WatchHook, end_unless_there, serve
-from library.estimator import EvalSpec, ModeKeys, TrainSpec, train_and_evaluate
+from library.estimator import EvalSpec, TrainSpec, train_and_evaluate
 from library.report import EvaluationImagesHook, InputImagesHook, add_table
 from library.train import run_record
 from library.train.checkpoints import resume_from
@@ -18,7 +19,6 @@ from library.train.evaluation_table import EvaluationTable
 from library.train.evaluator import KeptEvaluation, evaluate_checkpoint, evaluate_checkpoints
 from library.train.exporter import (
     BestCheckpointExporter,
-    find_checkpoint,
     global_step_of,
     read_best,
 )
@@ -89,6 +89,9 @@ class _Training:
             settings.best_model_dir,
             keep=settings.keep_best_max,
             assets=[settings.model_dir / MODEL_FILE],
+            measured_with=run_record.evaluated_with(
+                settings, run.hyperparameters, code=inspect.getfile(run.model_fn)
+            ),
         )
         self.early_stop = EarlyStopHook(self.exporter, settings.early_stopping_evals or math.inf)
         # A new run is written when its input is open, or cached: not before a mistake is found.
@@ -103,12 +106,12 @@ class _Training:
         if self.evaluated and plan.step >= plan.steps:
             print(f"training is complete (step {plan.step}); raise --train_epochs to continue")
             return
-        if self.evaluated and self.early_stop.due:
+        if self.evaluated and self.early_stop.due and not self.exporter.outdated:
             print(f"stopped early at step {plan.step}; raise --early_stopping_evals to continue")
             return
         if settings.deterministic and tf.config.list_physical_devices("GPU"):
             tf.config.experimental.enable_op_determinism()
-        self.warm_start = self._warm_start()
+        self.warm_start = WarmStart.of_run(run)
         if not self.begins_with_input:
             self._write_start()
         with (
@@ -132,6 +135,12 @@ class _Training:
             saves=run.cluster.is_chief,
         )
         train_spec, eval_spec = self._train_spec(stop), self._eval_spec(stop)
+        if run.keeps_best:
+            self.exporter.measure_again(
+                lambda path: estimator.evaluate(
+                    eval_spec.input_fn, checkpoint_path=path, name="best"
+                )
+            )
         if run.cluster.is_evaluator:
             evaluate_checkpoints(estimator, eval_spec, steps=plan.steps, early_stop=self.early_stop)
             return
@@ -238,31 +247,6 @@ class _Training:
             run.settings, run.hyperparameters, step=plan.step, examples=plan.examples
         )
         return run_record.append(run.settings.model_dir, record)
-
-    def _warm_start(self) -> WarmStart | None:
-        """What a new run takes of another one; printed, too."""
-        run, settings = self.run, self.run.settings
-        if not settings.warm_start_from:
-            return None
-        if self.plan.checkpoint:
-            print(f"warm_start_from: ignored: the run continues from {self.plan.checkpoint}")
-            return None
-        checkpoint = find_checkpoint(
-            settings.warm_start_from,
-            model_dir=settings.model_dir,
-            best_model_dir=settings.best_model_dir,
-            option="warm_start_from",
-        )
-
-        def build() -> None:
-            dataset = run.inputs.evaluation_input(run, settings.validation_data)
-            batch = tf.compat.v1.data.make_one_shot_iterator(dataset).get_next()
-            run.model_fn(*batch, ModeKeys.EVAL, run.hyperparameters, run=run)
-
-        warm_start = WarmStart.of(checkpoint, build)
-        for line in warm_start.lines:
-            print(line)
-        return warm_start
 
     @contextlib.contextmanager
     def _divergence_on_file(self) -> Iterator[None]:

@@ -4,13 +4,17 @@ import dataclasses
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from library.estimator import WarmStartSettings
+from library.estimator import ModeKeys, WarmStartSettings
 from library.nn import AVERAGE
+from library.train.exporter import find_checkpoint
 from library.util import UserError, write_json
+
+if TYPE_CHECKING:
+    from library.train.run import Run
 
 FILE = "warm_start.json"
 
@@ -28,6 +32,32 @@ class WarmStart:
     taken: list[str]
     not_taken: dict[str, str]  # variables of the model, with the reason
     left: list[str]  # variables of the checkpoint that no variable of the model asks for
+
+    @classmethod
+    def of_run(cls, run: "Run") -> "WarmStart | None":
+        """What a new run takes of another one; printed, too."""
+        settings = run.settings
+        if not settings.warm_start_from:
+            return None
+        if run.plan and run.plan.checkpoint:
+            print(f"warm_start_from: ignored: the run continues from {run.plan.checkpoint}")
+            return None
+        checkpoint = find_checkpoint(
+            settings.warm_start_from,
+            model_dir=settings.model_dir,
+            best_model_dir=settings.best_model_dir,
+            option="warm_start_from",
+        )
+
+        def build() -> None:
+            dataset = run.inputs.evaluation_input(run, settings.validation_data)
+            batch = tf.compat.v1.data.make_one_shot_iterator(dataset).get_next()
+            run.model_fn(*batch, ModeKeys.EVAL, run.hyperparameters, run=run)
+
+        warm_start = cls.of(checkpoint, build)
+        for line in warm_start.lines:
+            print(line)
+        return warm_start
 
     @classmethod
     def of(cls, checkpoint: str, build: Callable[[], Any]) -> "WarmStart":

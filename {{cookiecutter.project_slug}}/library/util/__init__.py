@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from library.util.files import LINK_OUT, check_folder, files_below, is_inside, is_junk
     from library.util.files import make_folder, moving_into, remove_leftovers, replacing, write_json
     from library.util.files import write_text
+    from library.util.json_types import parse_json, typed
     from library.util.lock import locked
     from library.util.log import attach_log, redirect_native_logs
     from library.util.progress import Progress, StatusLine, counted
