@@ -235,4 +235,4 @@ def test_a_checkpoint(copied, part):
             found = find_checkpoint(model, model_dir=folder, best_model_dir="")
             assert Path(found).parent == folder
 
-    fuzz(file, read)
+    fuzz(file, read, lines_at_least=0 if part == "checkpoint" else 0.05)  # it can be done without
