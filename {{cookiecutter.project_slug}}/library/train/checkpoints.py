@@ -39,7 +39,8 @@ class SafeSaver(tf.compat.v1.train.Saver):
 def named_checkpoints(folder: str | Path) -> list[str]:
     """The checkpoints that `checkpoint` names and that are there, the newest last."""
     state = _state(folder)
-    names = [os.path.basename(path) for path in state.all_model_checkpoint_paths] if state else []
+    paths = [*state.all_model_checkpoint_paths, state.model_checkpoint_path] if state else []
+    names = [*dict.fromkeys(map(os.path.basename, reversed(paths)))][::-1]
     return [name for name in names if os.path.exists(os.path.join(folder, f"{name}.index"))]
 
 
