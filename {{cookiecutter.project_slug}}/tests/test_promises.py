@@ -163,7 +163,7 @@ def test_the_newest_checkpoint_that_can_be_read_is_found(copy, capsys):
         file.unlink()
         assert newest_checkpoint("model_dir", folder) == (older if needed else latest)
         file.write_bytes(content)
-    for file in files_of(older) + files_of(latest):
+    for file in folder.glob("model.ckpt-*"):
         file.write_bytes(b"")
     with pytest.raises(
         UserError, match=f"model_dir: {latest} cannot be read: .*; nor can an older"
@@ -269,7 +269,7 @@ def test_no_name_is_visible_before_its_bytes_are_safe(data, tmp_path):
             named.append(os.path.basename(new))
         elif "model.ckpt" in path:
             assert not unsafe_names, f"{path} is deleted before the names of others are safe"
-    written = {os.path.basename(path) for path in unsafe}
+    written = {os.path.basename(path) for path in unsafe if ".tmp/" not in path}
     assert not {name for name in written if not name.startswith(("events.", "graph.", ".", "log"))}
     assert {"run.yaml", "model.json", "best.json", "patience.json"} <= {*named}
     assert named.count("checkpoint") >= 4, "of three epochs, and of the best"

@@ -26,8 +26,15 @@ import tensorflow as tf
 from library.config import URL
 from library.data.card import expect_sizes
 from library.data.order import shuffle_and_repeat
-from library.data.recording_card import CARD, COMPRESSIONS, RecordFile, Recording
-from library.data.recording_card import describe, read_card, spec_of
+from library.data.recording_card import (
+    CARD,
+    COMPRESSIONS,
+    RecordFile,
+    Recording,
+    describe,
+    read_card,
+    spec_of,
+)
 from library.data.sources import read_by_id
 from library.data.tfrecord import Records, frame, index_of
 from library.util import Progress, UserError, check_folder, replacing
