@@ -409,6 +409,10 @@ def test_train_and_test_folders_are_converted_in_one_go(samples, tmp_path):
     words = ("--dataset_dir", "dataset", "--tfrecord_filename", "all")
     process = run_convert(*words, cwd=tmp_path, status=2)
     assert f"tfrecord_filename: {tmp_path / 'dataset'} contains 2 datasets: " in process.stderr
+    (tmp_path / "dataset" / "training").mkdir()
+    process = run_convert("--dataset_dir", "dataset", cwd=tmp_path, status=2)
+    assert "contains testing and train and training: two of them are one" in process.stderr
+    (tmp_path / "dataset" / "training").rmdir()
     (tmp_path / "dataset" / "mine").mkdir()
     process = run_convert("--dataset_dir", "dataset", "--tfrecord_filename", "x", cwd=tmp_path)
     assert "  mine 0, testing 24, train 96\n" in process.stdout

@@ -171,7 +171,11 @@ def split_folders(root: Path, *, only: bool = True) -> dict[str, Path]:
     folders = {path.name: path for path in _folders(root)}
     if only and not folders.keys() <= SPLITS.keys():
         return {}
-    return {split: folders[name] for name, split in SPLITS.items() if name in folders}
+    found = {split: folders[name] for name, split in SPLITS.items() if name in folders}
+    if only and len(found) < len(folders):
+        names = " and ".join(sorted(folders))
+        raise UserError(f"dataset_dir: {root} contains {names}: two of them are one dataset")
+    return found
 
 
 def _folders(root: Path) -> list[Path]:
