@@ -188,12 +188,13 @@ def device_input(run: Run) -> estimator_export.ServingInputReceiver:
 def canonicalize(content: bytes, params: Hyperparameters) -> bytes:
     """The content of a file as `prediction_input` and the exported model take it.
 
+    A large image is scaled down, as a conversion would do, so that many may wait for the model.
     Not all of a JPEG is looked at, which would take as long as to decode it once more.
 
     Raises:
         BadFileError: it cannot be used.
     """
-    return images.canonical_bytes(content, checked=False)
+    return images.canonical_bytes(content, checked=False, scaled_for=params.input_size)
 
 
 def blank(params: Hyperparameters) -> bytes:

@@ -5,7 +5,7 @@ import io
 import numpy as np
 import pytest
 from made_images import IMAGE, decoded, encoded
-from PIL import Image, ImageOps
+from PIL import ExifTags, Image, ImageOps
 
 from library.images import ShardOptions, canonical_bytes, canonicalize
 from library.util import BadFileError, files_below
@@ -83,7 +83,7 @@ def test_what_cannot_be_used_has_a_reason(form, damage, reason):
 @pytest.mark.parametrize("form", ["JPEG", "PNG"])
 def test_plain_pictures_keep_their_bytes_for_a_prediction(form):
     data = encoded(IMAGE, form)
-    assert canonical_bytes(data) == data
+    assert canonical_bytes(data) == canonical_bytes(data, scaled_for=64) == data
 
 
 def test_hidden_files_are_left_out(tmp_path):
@@ -100,3 +100,41 @@ def test_hidden_files_are_left_out(tmp_path):
         (tmp_path / name).touch()
     names = [path.relative_to(tmp_path).as_posix() for path, _ in files_below(tmp_path)]
     assert names == ["a.png", "b/1.png", "b/2.png"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "form", "options"),
+    [
+        ("RGB", "JPEG", {"quality": 95}),
+        ("RGB", "JPEG", {"quality": 95, "progressive": True, "subsampling": 0}),
+        ("CMYK", "JPEG", {"quality": 95}),
+        ("RGB", "PNG", {}),
+        ("RGBA", "PNG", {}),
+        ("LA", "PNG", {}),
+        ("I;16", "PNG", {}),
+        ("P", "GIF", {}),
+        ("RGB", "WEBP", {"quality": 95}),
+        ("RGB", "TIFF", {}),
+    ],
+)
+def test_a_large_image_is_predicted_in_fewer_pixels_of_the_same_colors(mode, form, options):
+    y, x = np.mgrid[0:1500, 0:2000] / 8
+    image = Image.fromarray(np.stack([x, y, (x + y) / 2], axis=-1).astype(np.uint8))
+    if mode == "I;16":
+        image = Image.fromarray(np.asarray(image.convert("L"), np.uint16) * 257)
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = 6
+    turned = {"exif": exif} if form == "JPEG" else {}
+    data = encoded(image if mode == "I;16" else image.convert(mode), form, **options, **turned)
+    small, large = (
+        Image.open(io.BytesIO(canonical_bytes(data, scaled_for=size))) for size in (64, None)
+    )
+    assert (small.width, small.height) == ((750, 1000) if turned else (1000, 750))
+    expected = large.resize(small.size, Image.Resampling.BOX)
+    assert np.abs(np.int16(small) - np.int16(expected)).mean() < 0.5
+
+
+def test_a_format_that_takes_much_memory_is_predicted_up_to_a_size():
+    data = encoded(Image.new("RGB", (6000, 4200)), "WEBP")
+    with pytest.raises(BadFileError, match="too large: 6000 x 4200 pixels, above 25,000,000"):
+        canonical_bytes(data, scaled_for=64)

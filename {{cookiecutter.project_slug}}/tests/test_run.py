@@ -18,6 +18,7 @@ import pytest
 import tensorflow as tf
 import yaml
 from conftest import convert, copy_project, run_program
+from PIL import Image
 
 from library.train import global_step_of
 
@@ -92,7 +93,7 @@ def test_prediction_and_export_agree(trained, samples):
     folders = [samples / "test" / "star", trained / "more", samples / "test" / "bar"]
     process = run_program("run.py", "predict", *SHORT, "--input", *folders, cwd=trained)
     assert "wrote 8 predictions to" in process.stdout
-    assert "1 file could not be used: see the `error` column" in process.stdout
+    assert "1 of 9 files could not be used: see the `error` column" in process.stdout
     words = ["--input", trained / "more", "--output", "bad.csv"]
     process = run_program("run.py", "predict", *SHORT, *words, cwd=trained, status=2)
     assert "--input: 1 file, none of which could be used: see bad.csv" in process.stderr
@@ -542,3 +543,30 @@ def test_a_file_of_the_run_that_is_damaged_is_one_line(trained, tmp_path, file, 
 def test_a_set_for_a_gpu_works_without_one(fresh):
     words = [*SHORT, "--config_set", "gtx1080ti", "--train_batch_size", 16]
     assert "best model: loss" in run_program("run.py", *words, cwd=fresh).stdout
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="sizes of processes as Linux has them")
+def test_predictions_stay_in_memory_whatever_is_fed(trained, tmp_path):
+    """Small files that are large images, and large files that are no images."""
+    image = Image.new("P", (10_000, 10_000))
+    image.save(tmp_path / "0.gif")
+    for i in range(1, 16):
+        (tmp_path / f"{i}.gif").symlink_to("0.gif")
+    Image.new("RGBA", (10_000, 10_000)).save(tmp_path / "a.png")
+    image.convert("RGB").save(tmp_path / "b.jpg", progressive=True, subsampling=0)
+    with open(tmp_path / "video.mp4", "wb") as file:
+        file.truncate(3_000_000_000)
+    words = ["run.py", "predict", "--output", "bombs.csv", tmp_path, "/dev/zero"]
+    program = (
+        "import atexit, resource, runpy, sys; sys.path.insert(0, '.'); sys.argv = sys.argv[1:]\n"
+    )
+    program += "usage = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+    program += "atexit.register(lambda: print('peak', usage()))\n"
+    program += "runpy.run_path('run.py', run_name='__main__')\n"
+    process = subprocess.run(
+        [sys.executable, "-c", program, *words], cwd=trained, capture_output=True, text=True
+    )
+    assert process.returncode == 0, process.stderr
+    assert "wrote 18 predictions to bombs.csv\n2 of 20 files could not be" in process.stdout
+    peak = int(re.search(r"peak (\d+)", process.stdout)[1])
+    assert peak < 1_500_000, f"{peak} kB"

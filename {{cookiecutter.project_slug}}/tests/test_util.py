@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import io
 import json
 import os
 import platform
@@ -196,6 +197,14 @@ def test_links_are_followed_but_not_in_a_circle_nor_out(tmp_path):
 
 
 # ---- errors ------------------------------------------------------------------------------------
+
+
+def test_a_console_may_lack_letters_of_a_name(monkeypatch):
+    console = io.TextIOWrapper(io.BytesIO(), encoding="cp1252")
+    monkeypatch.setattr("sys.stdout", console)
+    run_main(lambda: print("the class 图 é"))
+    console.flush()
+    assert console.buffer.getvalue() == b"the class \\u56fe \xe9\n"
 
 
 class ProjectError(Exception):

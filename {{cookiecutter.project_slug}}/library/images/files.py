@@ -17,14 +17,16 @@ from PIL import ExifTags, Image, ImageCms, ImageOps
 
 from library.config import option
 from library.data import EDGE
-from library.util import BadFileError
+from library.images.scaled import MAX_PIXELS, scaled
+from library.util import BadFileError, Budget
 
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP")
 """Formats that are read, detected from the content and not from the name."""
 JPEGS = ("JPEG", "MPO")
 """JPEG in Pillow's words; MPO has more images behind the first, as those of phones."""
-MAX_PIXELS = 100_000_000
-"""Of an image before it is scaled down: a file of 2 KB can claim more than any memory has."""
+KEPT_BYTES, KEPT_PIXELS, SCALED_PIXELS = 3_000_000, 2_000_000, 1_000_000
+"""What is predicted as it is; other images are scaled down, as many wait for the model at once."""
+DECODING, BYTES_PER_PIXEL = Budget(500 * 2**20), 6
 MAX_ASPECT = 50
 """Longer edge to shorter edge; a thinner image has nothing left when it is scaled down."""
 COMMON_FRAMES = (0xC0, 0xC1, 0xC2)
@@ -74,19 +76,26 @@ def canonicalize(data: bytes, options: ShardOptions) -> Jpeg:
         return Jpeg(data, image.height, image.width)
 
 
-def canonical_bytes(data: bytes, *, checked: bool = True) -> bytes:
+def canonical_bytes(data: bytes, *, checked: bool = True, scaled_for: int | None = None) -> bytes:
     """The content of a file as the exported model takes it, for a prediction.
 
     An upright JPEG or PNG in sRGB or gray keeps its bytes; all else becomes a BMP, which takes no
     time to encode. If `checked`, a JPEG with nothing special is decoded to see that it is whole.
+    With `scaled_for`, the edge of the network's input, a larger image is scaled down, though not
+    below twice that, and few are decoded at the same time.
     """
-    if _is_plain_jpeg(data) and (not checked or _is_sound_jpeg(data)):
+    most = KEPT_PIXELS if scaled_for else MAX_PIXELS
+    small = not scaled_for or len(data) <= KEPT_BYTES
+    if small and _is_plain_jpeg(data, most) and (not checked or _is_sound_jpeg(data)):
         return data
-    with _opened(data) as image:
-        if _is_canonical(image, data, (*JPEGS, "PNG")):
+    with _opened(data) as image, DECODING.taken(BYTES_PER_PIXEL * image.width * image.height):
+        small = small and image.width * image.height <= most
+        if small and _is_canonical(image, data, (*JPEGS, "PNG")):
             if image.format == "PNG":
                 image.load()  # all of it can be decoded, as is known of the JPEG
             return data
+        if scaled_for:
+            image = scaled(image, max(SCALED_PIXELS, (2 * scaled_for) ** 2))
         return _encoded(_canonical(image), "BMP")
 
 
@@ -183,7 +192,7 @@ def _is_sound_jpeg(data: bytes) -> bool:
     return True
 
 
-def _is_plain_jpeg(jpeg: bytes) -> bool:
+def _is_plain_jpeg(jpeg: bytes, max_pixels: int) -> bool:
     """Whether it is one of gray or YCbCr, with nothing in it that says how it is to be shown.
 
     Those need not be opened, which takes longer than to decode a small one.
@@ -202,7 +211,7 @@ def _is_plain_jpeg(jpeg: bytes) -> bool:
     short, long = sorted((height, width))
     return (
         (bits, colors) in ((8, 1), (8, 3))
-        and 0 < height * width <= MAX_PIXELS
+        and 0 < height * width <= max_pixels
         and long <= MAX_ASPECT * short
     )
 

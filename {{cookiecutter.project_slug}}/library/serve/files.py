@@ -13,13 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from library.util import BadFileError, UserError, files_below
+from library.util import BadFileError, Budget, UserError, files_below
 
 STDIO = "-"
 """Standard input, or output."""
 
-FILES_PER_TASK, TASKS_AHEAD = 8, 16
+FILES_PER_TASK, TASKS_AHEAD = 2, 16
 """What threads read ahead of the model."""
+MAX_MB = 100
+"""Megabytes of a file: one that is larger is no image or clip, but a video or an archive."""
+BYTES_READ = 2 * MAX_MB * 10**6
+"""Of the files that threads hold at the same time."""
 
 Row = dict[str, Any]
 """A prediction by the names of its columns; an error row has `file` and `error`."""
@@ -70,6 +74,7 @@ class InputFiles:
         """`canonicalize` makes the bytes that the model takes, or raises BadFileError."""
         self.files, self.canonicalize = iter(files), canonicalize
         self.count = self.failed = 0
+        self._budget = Budget(BYTES_READ)
         self._fault: Exception | None = None  # a bug of ours, which a dataset may hide
         self._open: collections.deque[tuple[int, Path, str]] = collections.deque()  # without a row
 
@@ -97,7 +102,11 @@ class InputFiles:
 
     def _read(self, file: Path) -> tuple[Path, bytes, str]:
         try:
-            return file, self.canonicalize(file.read_bytes()), ""
+            size = os.path.getsize(file) if file.is_file() else MAX_MB * 10**6  # of a pipe
+            if size > MAX_MB * 10**6:
+                raise BadFileError(f"too large: {size / 1e6:,.0f} MB, more than {MAX_MB}")
+            with self._budget.taken(size), open(file, "rb") as opened:
+                return file, self.canonicalize(opened.read(MAX_MB * 10**6)), ""
         except (BadFileError, OSError) as error:
             return file, b"", str(error)
 

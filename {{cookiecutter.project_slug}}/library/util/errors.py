@@ -2,6 +2,7 @@
 
 import difflib
 import errno
+import io
 import os
 import signal
 import sys
@@ -46,6 +47,9 @@ def run_main(main: Callable[[], None]) -> None:
     the user's mistake nor a RunError, the traceback.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as ctrl-C
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a console may lack letters of a name
+            stream.reconfigure(errors="backslashreplace")
     try:
         main()
     except RunError as error:

@@ -6,12 +6,15 @@ import json
 import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from library.util.errors import UserError
 
+PROJECT = Path(__file__).parents[2]
+"""The folder of run.py."""
 JUNK = ("Thumbs.db", "desktop.ini", "__MACOSX")
 LINK_OUT = "a link that leads out of the dataset"
 
@@ -100,6 +103,46 @@ def check_folder(option: str, folder: str | Path) -> None:
         tempfile.TemporaryFile(dir=path).close()
     except OSError as error:
         raise UserError(f"{option}: {path} is not writable: {error.strerror}") from error
+
+
+def set_aside(path: Path) -> Path:
+    """Rename a file or folder NAME to the first free one of NAME-1, NAME-2 and so on."""
+    names = (path.with_name(f"{path.stem}-{i}{path.suffix}") for i in itertools.count(1))
+    return path.rename(next(name for name in names if not name.exists()))
+
+
+def shown_path(path: str | Path) -> str:
+    """A path for others to read: below the project's folder, from there; a URL as it is."""
+    if "://" in str(path):
+        return str(path)
+    path = Path(os.path.normpath(path))
+    return str(path.relative_to(PROJECT) if path.is_relative_to(PROJECT) else path)
+
+
+class Budget:
+    """Bytes that threads may use at the same time.
+
+    budget = Budget(500_000_000)
+    with budget.taken(12_000_000): ...
+    """
+
+    def __init__(self, size: int):
+        self.size = self.free = size
+        self._changed = threading.Condition()
+
+    @contextlib.contextmanager
+    def taken(self, size: int) -> Iterator[None]:
+        """Wait until so many are free; what is larger than the budget waits for all of it."""
+        size = min(size, self.size)
+        with self._changed:
+            self._changed.wait_for(lambda: size <= self.free)
+            self.free -= size
+        try:
+            yield
+        finally:
+            with self._changed:
+                self.free += size
+                self._changed.notify_all()
 
 
 def remove_leftovers(folder: str | Path) -> None:

@@ -24,7 +24,9 @@ MISSING_HEARTBEATS = 3
 
 
 @contextlib.contextmanager
-def locked(option: str, folder: str | Path, file: str = ".lock") -> Iterator[None]:
+def locked(
+    option: str, folder: str | Path, file: str = ".lock", *, remedy: str = ""
+) -> Iterator[None]:
     """Make a folder, and keep other processes out of such a block for it: they get a UserError.
 
     The lock ends with the process, however that ends. Where the system has no locks, or another
@@ -34,6 +36,7 @@ def locked(option: str, folder: str | Path, file: str = ".lock") -> Iterator[Non
         option: the one that names the folder, for the error.
         folder: removed at the end if it is new and still empty.
         file: its name in the folder, in which it is while the lock is held.
+        remedy: the end of the error's line, which says what to do instead.
     """
     check_folder(option, folder)
     made, path, ended = make_folder(folder), Path(folder) / file, threading.Event()
@@ -43,7 +46,8 @@ def locked(option: str, folder: str | Path, file: str = ".lock") -> Iterator[Non
             handle = _acquire(path, owner)
         except BlockingIOError as error:
             other = _owner(path) or "another process"
-            raise UserError(f"{option}: {folder} is in use by {other}") from error
+            message = f"{option}: {folder} is in use by {other}"
+            raise UserError(f"{message}: {remedy}" if remedy else message) from error
         heart = threading.Thread(target=_beat, args=(handle, owner, ended), daemon=True)
         heart.start()
         try:

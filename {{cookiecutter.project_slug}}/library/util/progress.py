@@ -35,8 +35,8 @@ class StatusLine(contextlib.AbstractContextManager["StatusLine"]):
 
     @property
     def width(self) -> int:
-        """Columns of a live line."""
-        return shutil.get_terminal_size().columns - 1
+        """Columns of a live line, which leaves room for the ^C that a terminal shows."""
+        return shutil.get_terminal_size().columns - 3
 
     @property
     def due(self) -> bool:
