@@ -1,11 +1,11 @@
 """Train, evaluate, predict with, export and profile the model of this project.
 
 python run.py                                 train, or resume where it stopped
-python run.py --config_set gtx1080ti          with another set of project.yaml
-python run.py --learning_rate 1e-4            with another value of an option
-python run.py --run NAME                      a run of its own, in runs/NAME
+python run.py --config_set gtx1080ti --learning_rate 1e-4   with other options
+python run.py --new                           a new run, in runs/default-2
+python run.py runs                            compare the runs
 python run.py evaluate --split test           print and write the metrics
-python run.py predict --input FILE_OR_DIR ... write predictions.csv
+python run.py predict FILE_OR_DIR ...         write predictions.csv
 python run.py export                          write a SavedModel
 python run.py profile                         measure the input and the step
 python run.py cluster --workers 2 --ps 1      try a cluster on this machine
@@ -22,26 +22,24 @@ from library.distribute import run_local_cluster
 from library.util import redirect_native_logs, run_main
 from project.settings import Hyperparameters, modality
 
-COMMANDS = ("train", "evaluate", "predict", "export", "profile", "cluster")
+COMMANDS = ("train", "evaluate", "predict", "export", "profile", "cluster", "runs")
 
 
 def main() -> None:
     line = parse_command_line(__doc__, COMMANDS, Hyperparameters, root=Path(__file__).parent)
-    in_cluster = "TF_CONFIG" in os.environ
+    settings, in_cluster = line.settings, "TF_CONFIG" in os.environ
     if line.print_config:
         print(line.as_yaml())
         return
     if line.command == "cluster":
-        run_local_cluster(
-            [sys.executable, __file__, "train", *line.words()],
-            workers=line.settings.workers,
-            servers=line.settings.ps,
-            logs=line.settings.model_dir / "cluster",
-        )
+        command = [sys.executable, __file__, "train", *line.words()]
+        logs = settings.model_dir / "cluster"
+        run_local_cluster(command, workers=settings.workers, servers=settings.ps, logs=logs)
     else:  # the logs of a cluster's tasks are kept by what started them
         with contextlib.nullcontext() if in_cluster else redirect_native_logs():
             run_command(line)
-    if line.command in ("train", "cluster") and not in_cluster and not line.settings.overfit:
+    stopped = in_cluster or settings.overfit or settings.print_model
+    if line.command in ("train", "cluster") and not stopped:
         print_next(line)
 
 
@@ -65,14 +63,17 @@ def run_command(line: CommandLine) -> None:
             serve.export_model(run)
         case "profile":
             profile.profile_training(run)
+        case "runs":
+            train.list_runs()
 
 
 def print_next(line: CommandLine) -> None:
     """The commands that one would try after a training."""
-    given = shlex.join(line.words(only=(DataSettings, RunSettings)))
+    of_run = shlex.join(line.words(only=(RunSettings,)))
+    of_data = shlex.join(line.words(only=(DataSettings, RunSettings)))
     split = "test" if Path(f"{line.settings.test_data}.json").exists() else "validation"
-    print(f"next: python run.py evaluate --split {split} {given}".rstrip())
-    print(f"      python run.py predict --input FILE_OR_DIR {given}".rstrip())
+    print(f"next: python run.py evaluate --split {split} {of_data}".rstrip())
+    print(f"      python run.py predict FILE_OR_DIR {of_run}".rstrip())
 
 
 if __name__ == "__main__":

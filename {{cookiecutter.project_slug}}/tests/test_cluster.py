@@ -18,7 +18,7 @@ import tensorflow as tf
 from conftest import ROOT, run_program, small_model
 from test_estimator import linear_input, linear_model
 
-from library.distribute import Cluster, wait_until_gone, wait_until_there
+from library.distribute import Cluster, run_local_cluster, wait_until_gone, wait_until_there
 from library.estimator import Estimator, EvalSpec, RunConfig
 from library.train import (
     BestCheckpointExporter,
@@ -164,6 +164,29 @@ def test_an_evaluator_goes_on_where_a_checkpoint_is_gone_by_the_time(tmp_path):
     spec = EvalSpec(while_the_chief_goes_on, exporters=exporter)
     evaluate_checkpoints(model, spec, steps=2, early_stop=EarlyStopHook(exporter, math.inf))
     assert exporter.evaluated_step == read_best(tmp_path / "best")["step"] == 2
+
+
+TASK = """
+import json, os, sys, time
+job = json.loads(os.environ["TF_CONFIG"])["task"]["type"]
+print("2026-01-01 10:00:00.123456: I tensorflow/core/x.cc:1] noise", file=sys.stderr)
+print("I0000 00:00:17.1 x.cc:2] noise\\nINFO:tensorflow:noise\\n/x.py:3: UserWarning: noise")
+if job == "chief":
+    print("step 50 of 50")
+if job == "evaluator":
+    print("training from step 0 to 50\\n    step   epoch\\n      50     1.0  best")
+    print("best model: loss 1")
+time.sleep(60 * (job == "ps"))
+"""
+
+
+def test_a_local_cluster_prints_what_the_chief_and_the_evaluations_say(tmp_path, capfd):
+    run_local_cluster([sys.executable, "-c", TASK], workers=1, servers=1, logs=tmp_path)
+    printed = capfd.readouterr().out.splitlines()
+    assert sorted(printed[1:]) == sorted(
+        ["step 50 of 50", "    step   epoch", "      50     1.0  best", "best model: loss 1"]
+    )
+    assert (tmp_path / "chief-0.log").read_text().count("noise") == 4
 
 
 def free_addresses(count: int) -> list[str]:

@@ -54,7 +54,7 @@ def test_every_field_is_a_flag_of_its_name(capsys):
         if isinstance(field.default, bool):
             assert f"--no-{field.name}" in printed
     assert max(map(len, printed.splitlines())) <= shutil.get_terminal_size().columns
-    assert "train | evaluate | predict | export | profile | cluster" in " ".join(printed.split())
+    assert " | ".join(run.COMMANDS) in " ".join(printed.split())
 
 
 @pytest.mark.parametrize(
@@ -86,6 +86,14 @@ def test_what_one_command_names_starts_from_where_it_is_typed(tmp_path, monkeypa
     assert line.settings.model_dir == ROOT / "here"
 
 
+def test_paths_are_normalized_but_for_links(tmp_path):
+    (tmp_path / "far/away").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "far/away")
+    line = parse("--model_dir", f"{tmp_path}/a/../b//c", "--cache_dir", f"{tmp_path}/link/../d")
+    assert str(line.settings.model_dir) == f"{tmp_path}/b/c"
+    assert str(line.settings.cache_dir) == f"{tmp_path}/link/../d"
+
+
 # ---- a run -------------------------------------------------------------------------------------
 
 
@@ -95,6 +103,34 @@ def test_the_folders_of_a_run_follow_from_its_name():
     assert settings.model_dir == settings.run_dir / "checkpoints"
     assert settings.best_model_dir == settings.run_dir / "best"
     assert parse().settings.run_dir == ROOT / "runs" / "default"
+
+
+def test_predict_takes_files_without_a_flag():
+    line = parse("predict", "x.jpg", "--top_k", 2, "photos", "--model", "latest", "y.jpg")
+    assert line.settings.input == ("x.jpg", "photos", "y.jpg")
+    line = parse("predict", "--input", "a", "b", "--top_k", 1, "c")
+    assert line.settings.input == ("a", "b", "c")
+
+
+def test_a_new_run_has_a_name_that_no_run_has(sets, monkeypatch, capsys):
+    for name in ("default", "default-2", "wide"):
+        (sets / "runs" / name).mkdir(parents=True)
+    monkeypatch.setattr("library.config.settings.PROJECT", sets)
+    names = [("--new",), ("--new", "--run", "wide"), ("--new", "--run", "other")]
+    lines = [parse(*words, root=sets) for words in names]
+    assert [line.settings.run for line in lines] == ["default-3", "wide-2", "other"]
+    assert lines[0].settings.best_model_dir == sets / "runs/default-3/best"
+    assert lines[1].words() == ["--run", "wide-2"]
+    assert capsys.readouterr().out.splitlines()[0] == "new run: default-3"
+
+
+def test_the_commands_that_come_next_have_the_flags_that_they_take(capsys):
+    words = ["--run", "wide", "--test_data", "gs://x", "--limit_train_examples", 9]
+    run.print_next(parse(*words))
+    assert capsys.readouterr().out.splitlines() == [
+        "next: python run.py evaluate --split validation --test_data gs://x --run wide",
+        "      python run.py predict FILE_OR_DIR --run wide",
+    ]
 
 
 def test_folders_that_are_given_are_kept():
@@ -126,7 +162,8 @@ def test_a_config_set_may_choose_the_hyperparameter_set(sets):
         file.write("quick:\n  inherits: default\n  learning_rate: 0.5\n")
     assert parse("--config_set", "mine", root=sets).hyperparameters.learning_rate == 0.5
     words = ["--config_set", "mine", "--hyperparameter_set", "default"]
-    assert parse(*words, root=sets).hyperparameters.learning_rate == 3e-3
+    default = parse(root=sets).hyperparameters.learning_rate
+    assert parse(*words, root=sets).hyperparameters.learning_rate == default != 0.5
 
 
 def test_print_config_tells_where_each_value_came_from(sets):
@@ -173,7 +210,7 @@ def test_the_words_of_a_command_line_can_be_given_again():
     [
         (
             ["trian"],
-            "command: trian is not one of train, evaluate, predict, export, profile, cluster "
+            "command: trian is not one of train, evaluate, predict, export, profile, cluster, runs "
             "(did you mean train?)",
         ),
         (
@@ -188,7 +225,10 @@ def test_the_words_of_a_command_line_can_be_given_again():
         (["--project_file", "no.yaml"], "no.yaml: No such file or directory"),
         (["--hyperparameter_file", "no.yaml"], "no.yaml: No such file or directory"),
         (["evaluate", "--split", "tset"], "command line: split: tset is not one of train, valid"),
-        (["predict"], "predict: --input is missing"),
+        (["predict"], "predict: name files or folders, for example: python run.py predict photos"),
+        (["evaluate", "x.jpg"], "unknown argument x.jpg"),
+        (["evaluate", "--new"], "--new belongs to train, not to evaluate"),
+        (["--new", "--model_dir", "x"], "--new: model_dir is given"),
         (["cluster", "--workers", "-1"], "command line: workers: -1 is not a whole number at l"),
         (["--cache_decoded"], "command line: cache_decoded: needs cache: memory or cache: file"),
         (["--model_dir", "runs/default/best"], "command line: best_model_dir: "),
@@ -197,6 +237,34 @@ def test_the_words_of_a_command_line_can_be_given_again():
 def test_a_mistake_is_one_line(words, message):
     (line,) = mistakes(*words)
     assert line.startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["--lr", "1e-3"], "--learning_rate"),
+        (["--epochs", "3"], "--train_epochs"),
+        (["--batch_size=8"], "--train_batch_size"),
+        (["--bs", "8"], "--train_batch_size"),
+        (["--lr_schedule", "cosine"], "--learning_rate_schedule"),
+        (["--gpu", "0"], "--devices"),
+        (["--name", "second"], "--run"),
+        (["--seed", "3"], "--random_seed"),
+        (["test"], "evaluate --split test"),
+        (["eval"], "evaluate"),
+        (["tensorboard"], "tensorboard --logdir runs, without python run.py"),
+    ],
+)
+def test_what_people_type_from_memory_is_named_as_it_is_here(words, meant):
+    (line,) = mistakes(*words)
+    assert line.endswith(f"(did you mean {meant}?)")
+
+
+def test_an_alias_in_a_file_is_named_as_it_is_here(sets):
+    (sets / "project.yaml").write_text("default:\n  epochs: 5\n", encoding="utf-8")
+    assert mistakes(root=sets) == (
+        "project.yaml:2, set default: there is no option epochs (did you mean train_epochs?)",
+    )
 
 
 def test_an_option_of_before_is_named_as_it_is_now(sets):

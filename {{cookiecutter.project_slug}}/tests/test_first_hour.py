@@ -115,8 +115,8 @@ def test_a_log_has_lines_and_a_terminal_may_have_them(project):
         on_a_terminal([sys.executable, "-c", program % word], project) for word in (True, False)
     )
     assert lines == "step 1 of 2\r\na row\r\nstep 2 of 2\r\nthe end\r\n"
-    blank = " " * (COLUMNS - 1)
-    short = [text.ljust(COLUMNS - 1) for text in ("step 1 of 2", "step 2 of 2")]
+    blank = " " * (COLUMNS - 3)
+    short = [text.ljust(COLUMNS - 3) for text in ("step 1 of 2", "step 2 of 2")]
     assert live == f"\r{short[0]}\r{blank}\ra row\r\n\r{short[1]}\r\nthe end\r\n"
 
 
@@ -179,4 +179,7 @@ def test_names_from_standard_input_give_rows_on_standard_output(shown, project, 
     assert [bool(row["error"]) for row in rows] == failed
     assert list(rows[0]) == ["file", "class", "probability", "error", "class 2", "probability 2"]
     assert float(rows[0]["probability"]) >= float(rows[0]["probability 2"]) > 0
-    assert f"wrote 5 predictions to -\n{sum(failed)} files could not be" in process.stderr
+    assert (
+        f"wrote 5 predictions to -\n{sum(failed)} of {len(names)} files could not be"
+        in process.stderr
+    )

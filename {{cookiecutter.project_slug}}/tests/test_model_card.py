@@ -101,7 +101,7 @@ def test_a_missing_card_and_one_of_a_later_version_are_told(tmp_path):
     [
         (card(layers=34), card(), "layers: 34, but the model in out has 18: pass --layers 18, or "),
         (card(), card(flip=True), "flip: false, but the model in out has true: pass --flip, or "),
-        (card(flip=True), card(), ".* pass --no-flip, or start a new run with --run NAME"),
+        (card(flip=True), card(), ".* pass --no-flip, or start a new run: python "),
         (card(module=Location("/a/b")), card(), "module: /a/b, but .* pass --module null"),
         (card(head="custom"), card(), "head: custom, but .* pass --head classification"),
         (
@@ -111,11 +111,12 @@ def test_a_missing_card_and_one_of_a_later_version_are_told(tmp_path):
         ),
     ],
 )
-def test_a_difference_says_what_to_do(mine, found, line):
+def test_a_difference_says_what_to_do(mine, found, line, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["/some/run.py", "--layers", "34"])
     with pytest.raises(UserError, match=f"^{line}") as error:
         mine.must_equal(found, Path("out"))
     assert len(error.value.lines) == 1
-    assert error.value.lines[0].endswith("start a new run with --run NAME")
+    assert error.value.lines[0].endswith(" --layers 34 --new")
 
 
 def test_other_labels_are_one_line_and_no_head_is_proposed():

@@ -10,6 +10,7 @@ import warnings
 import numpy as np
 import pytest
 import tensorflow as tf
+from conftest import ROOT
 from PIL import Image
 
 from library.report import (
@@ -113,6 +114,19 @@ def test_the_table_has_the_numbers_of_each_class(tmp_path):
     assert (none["examples"], none["recall"], none["precision"]) == ("0", "", "0.0")
     assert "60.0%" in page
     assert "no examples" in page
+
+
+def test_accuracy_has_its_interval_and_that_of_guessing_beside_it(tmp_path):
+    pairs = [(0, 0)] * 60 + [(1, 1)] * 30 + [(1, 0)] * 10
+    page = Page(report(tmp_path, stats_of(["cat", "dog"], pairs), metrics={"accuracy": 0.9}))
+    assert "95% interval: 82.6% to 94.5%; always cat: 60.0%" in page.words
+
+
+def test_paths_are_shown_as_seen_from_the_project(tmp_path):
+    facts = {"data": f"{ROOT}/x/../data/test", "checkpoint": "/other/model", "url": "gs://a/b"}
+    page = Page(report(tmp_path, stats_of(["a", "b"], []), facts=facts))
+    assert str(ROOT) not in page.words
+    assert all(word in page.words for word in ("data/test", "/other/model", "gs://a/b"))
 
 
 def test_the_page_needs_nothing_beside_it(tmp_path):
@@ -427,4 +441,9 @@ def test_curves_are_read_over_restarts_and_kills(tmp_path):
         "accuracy": {"validation": ([4], [0.5])},
     }
     assert list(read_curves(tmp_path, metrics=["other"])) == ["loss", "other"]
+    write_events(tmp_path, {2: 2.25, 4: 1.125}, tag="mean_loss", suffix=".4")
+    write_events(tmp_path, {2: 0.1, 4: 0.1}, tag="learning_rate", suffix=".5")
+    assert read_curves(tmp_path, metrics=[]) == {"loss": {"train": ([2, 4], [2.25, 1.125])}}
+    write_events(tmp_path, {6: 0.01}, tag="learning_rate", suffix=".6")
+    assert list(read_curves(tmp_path)) == ["loss", "accuracy", "learning_rate"]
     assert read_curves(tmp_path / "none") == {}

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import platform
+import re
 import shutil
 from pathlib import Path
 
@@ -12,7 +13,8 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from library.train import run_evaluation, start_training
+from library.report import read_curves
+from library.train import list_runs, run_evaluation, start_training
 from library.util import UserError, locked
 
 
@@ -35,6 +37,27 @@ def test_the_report_has_the_metrics_and_curves_of_the_run(evaluation):
     for name in ("confusion_matrix", "reliability", "mistakes"):
         with Image.open(evaluation / f"{name}.png") as image:
             assert image.width > 100
+
+
+def test_a_report_of_other_data_keeps_the_last_one(evaluation, trained, capsys):
+    folder = trained.dir / "evaluation"
+    metrics = json.loads((evaluation / "metrics.json").read_text())
+    run_evaluation(trained)
+    assert {path.name for path in folder.iterdir()} == {"test"}
+    run_evaluation(trained.replace(test_data=trained.settings.validation_data))
+    printed = capsys.readouterr().out
+    assert f"or another checkpoint, is in {folder}/test-1\n" in printed
+    assert json.loads((folder / "test-1/metrics.json").read_text()) == metrics
+    assert json.loads((folder / "test/metrics.json").read_text())["data"] != metrics["data"]
+    shutil.rmtree(folder / "test")
+    (folder / "test-1").rename(folder / "test")
+
+
+def test_the_curves_of_a_training_are_means_of_all_steps(trained):
+    (steps, means), *_ = read_curves(trained.settings.model_dir)["loss"].values()
+    batches = values_of(trained.settings.model_dir)["loss"]
+    assert steps == [*range(1, steps[-1] + 1)]  # of fewer than 50 steps, all
+    assert min(means) <= batches[0].simple_value <= max(means)
 
 
 def test_the_report_has_the_settings_of_the_training(evaluation):
@@ -82,6 +105,43 @@ def test_tensorboard_has_the_graph(trained):
     assert any(b"batch_loss" in graph for graph in graphs)
 
 
+def test_runs_are_listed_with_their_metrics_and_what_is_their_own(evaluation, trained, capsys):
+    folder = trained.dir.parent / "listed"
+    for name in ("first", "second"):
+        shutil.copytree(trained.dir, folder / name)
+    record = folder / "second/checkpoints/run.yaml"
+    record.write_text(record.read_text().replace("dropout_rate: 0.3", "dropout_rate: 0.5"))
+    capsys.readouterr()
+    list_runs(folder)
+    lines = capsys.readouterr().out.splitlines()
+    best = json.loads((trained.settings.best_model_dir / "best.json").read_text())
+    metrics = json.loads((evaluation / "metrics.json").read_text())
+    assert [line.partition(":")[0] for line in lines if line[0] != " "] == ["first", "second"]
+    assert lines[0].endswith(f"trained on {trained.settings.train_data}")
+    assert lines[1] == (
+        f"  best checkpoint: validation loss {best['value']:.4f}, step {best['step']}"
+    )
+    assert lines[2].startswith(f"  test: accuracy {metrics['accuracy']:.4f}, loss ")
+    assert (lines[3], lines[7]) == ("  dropout_rate 0.3", "  dropout_rate 0.5")
+    with pytest.raises(UserError, match="runs: there are none in "):
+        list_runs(folder / "first")
+
+
+def test_the_model_is_printed_layer_by_layer(trained, tmp_path, capsys):
+    start_training(trained.replace(print_model=True, model_dir=tmp_path / "none"))
+    head, *layers, last = capsys.readouterr().out.splitlines()
+    assert head.split() == ["layer", "output", "parameters", "MFLOPs"]
+    first = next(line for line in layers if "conv" in line)
+    height, width, depth = re.search(r"(\d+) x (\d+) x (\d+) ", first).groups()
+    parameters, mflops = first.split()[-2:]
+    assert int(parameters.replace(",", "")) % int(depth) == 0
+    expected = 2 * int(height) * int(width) * int(parameters.replace(",", "")) / 1e6
+    assert float(mflops) == pytest.approx(expected, rel=0.1)
+    total = sum(int(line.split()[-2].replace(",", "")) for line in layers)
+    assert last.split()[:2] == ["all", f"{total:,}"]
+    assert not (tmp_path / "none").exists()
+
+
 def test_a_broken_record_of_the_best_is_found_before_training(trained, tmp_path):
     (tmp_path / "best.json").write_text("{")
     with pytest.raises(UserError, match="best.json: not a file that was written here"):
@@ -100,7 +160,8 @@ def test_two_processes_do_not_train_the_same_run(trained, tmp_path):
     run = trained.replace(train_epochs=3, model_dir=copy)
     record = (run.settings.model_dir / "run.yaml").read_bytes()
     for option in ("model_dir", "best_model_dir"):
-        held = f"^{option}: .* is in use by process {os.getpid()} on {platform.node()}, since "
+        owner = f"process {os.getpid()} on {platform.node()}, since"
+        held = f"^{option}: .* is in use by {owner} .*--run NAME$"
         folder = getattr(run.settings, option)
         with locked(option, folder), pytest.raises(UserError, match=held):
             start_training(run)

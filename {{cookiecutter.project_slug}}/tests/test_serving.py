@@ -37,7 +37,7 @@ from library.serve import (
     tflite_runner,
     write_rows,
 )
-from library.train import Run, run_evaluation, start_training
+from library.train import ModelCard, Run, run_evaluation, start_training
 from library.util import RunError, UserError, write_json
 
 SIGNATURES = {"serving_default", "single", "tensors"}
@@ -143,6 +143,14 @@ def test_a_csv_file_has_all_columns_in_each_row(tmp_path):
     assert text == ('file,class,probability,error\n"a,b","cat\n",0.333333333,\nc,,,not an image\n')
 
 
+def test_a_table_on_standard_output_is_utf_8_whatever_the_console_takes(monkeypatch):
+    console = io.TextIOWrapper(io.BytesIO(), encoding="cp1252", newline="\r\n")
+    monkeypatch.setattr(sys, "stdout", console)
+    write_rows("-", [{"file": "\udcff", "class": "图像"}], ["file", "class"])
+    console.flush()
+    assert console.buffer.getvalue() == b"file,class\n\xff," + "图像\n".encode()
+
+
 def test_json_lines_have_the_columns_that_a_row_has(tmp_path):
     write_rows(str(tmp_path / "p.jsonl"), iter(ROWS), COLUMNS)
     first, second = (json.loads(line) for line in (tmp_path / "p.jsonl").open(encoding="utf-8"))
@@ -243,7 +251,10 @@ def test_predictions_are_rows_in_the_order_of_the_files(trained, inputs, tmp_pat
     output = tmp_path / "predictions.csv"
     predicted(trained, inputs, output=str(output))
     printed = capsys.readouterr().out
-    assert f"wrote 8 predictions to {output}\n1 file could not be used: see the `error`" in printed
+    assert (
+        f"wrote 8 predictions to {output}\n1 of 9 files could not be used: see the `error`"
+        in printed
+    )
     with open(output, newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     names = [folder.name for folder in inputs]
@@ -270,6 +281,37 @@ def test_predictions_are_below_the_run_unless_the_output_says_otherwise(trained,
         (first, *_) = csv.DictReader(opened)
     assert list(first) == ["file", "class", "probability", "error", "class 2", "probability 2"]
     assert float(first["probability"]) >= float(first["probability 2"]) > 0
+    before = file.read_bytes()
+    predicted(trained, inputs[2:])
+    assert (
+        f"the last predictions are in {trained.dir}/predictions-1.csv\n" in capsys.readouterr().out
+    )
+    assert (trained.dir / "predictions-1.csv").read_bytes() == before != file.read_bytes()
+
+
+def test_top_k_is_refused_where_there_are_no_classes(trained, inputs):
+    card = dataclasses.replace(ModelCard.load(trained.settings.best_model_dir), head="regression")
+    card = dataclasses.replace(card, target=Target("value"))
+    run = trained.replace(best_model_dir=trained.dir / "numbers", top_k=2)
+    shutil.copytree(trained.settings.best_model_dir, run.settings.best_model_dir)
+    card.save(run.settings.best_model_dir)
+    with pytest.raises(UserError, match="--top_k: chooses among classes, but the head is regress"):
+        predicted(run, inputs)
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="no folder that nobody can write to")
+def test_a_place_where_nothing_can_be_written_is_one_line(trained, inputs):
+    with pytest.raises(UserError, match="--output: /proc is not writable"):
+        predicted(trained, inputs, output="/proc/x.csv")
+    with pytest.raises(UserError, match="--export_dir: /proc is not writable"):
+        export_model(trained.replace(export_dir=Path("/proc/export")))
+
+
+def test_an_export_that_fails_leaves_no_folder(trained, tmp_path, monkeypatch):
+    monkeypatch.setattr("library.serve.export.name_signatures", lambda export: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        export_model(trained.replace(export_dir=tmp_path / "export"))
+    assert not (tmp_path / "export").exists()
 
 
 def test_where_no_file_can_be_used_nothing_is_predicted(trained, inputs, tmp_path):

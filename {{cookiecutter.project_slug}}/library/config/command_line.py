@@ -8,7 +8,7 @@ from typing import Any
 
 from library.config.options import options_of
 from library.config.parser import Parser, Resolved
-from library.config.settings import Settings
+from library.config.settings import ALIASES, COMMAND_ALIASES, Settings
 
 SETS = {"config_set": "default", "project_file": "project.yaml"}
 """Flags that say where options come from, and their defaults."""
@@ -72,9 +72,17 @@ def parse_command_line(
         text += f" (default: {SETS[name]})"
         parser.add_argument(f"--{name}", default=SETS[name], metavar="NAME", help=text)
     parser.add_argument("--print_config", action="store_true", help="print all values and stop")
-    flags = parser.parse(sys.argv[1:] if argv is None else argv)
+    text = "train a new run: NAME-2, if there is a run NAME"
+    parser.add_argument("--new", action="store_true", help=text)
+    parser.aliases = COMMAND_ALIASES | ALIASES | {f"--{n}": f"--{x}" for n, x in ALIASES.items()}
+    flags = parser.parse(
+        sys.argv[1:] if argv is None else argv,
+        takes=lambda flags: "input" if flags["command"] == "predict" else "",
+    )
     command = flags["command"]
     settings = parser.resolve(Settings, flags["project_file"], flags["config_set"])
+    if flags.pop("new") and not parser.errors:
+        settings = _new_run(parser, command, settings)
     file, name = (settings.values[f"hyperparameter_{word}"] for word in ("file", "set"))
     resolved = parser.resolve(hyperparameters, file, name)
     if command not in commands:
@@ -84,7 +92,9 @@ def parse_command_line(
         if command in commands and name in flags and option.rule["command"] not in ("", command):
             parser.add_error(f"--{name} belongs to {option.rule['command']}, not to {command}")
     if command == "predict" and not settings.values["input"]:
-        parser.add_error("predict: --input is missing: name files or folders")
+        parser.add_error(
+            "predict: name files or folders, for example: python run.py predict photos"
+        )
     parser.raise_errors()
     return CommandLine(
         command=command,
@@ -94,3 +104,15 @@ def parse_command_line(
         flags=flags,
         resolved=(settings, resolved),
     )
+
+
+def _new_run(parser: Parser, command: str, settings: Resolved) -> Resolved:
+    """The same settings for a run that is not there yet."""
+    if command not in ("train", "cluster"):
+        parser.add_error(f"--new belongs to train, not to {command}")
+    if settings.values["model_dir"]:
+        parser.add_error("--new: model_dir is given, which does not follow from the name of a run")
+    parser.flags["run"] = settings.options.next_run
+    if not parser.flags["print_config"]:
+        print(f"new run: {parser.flags['run']}")
+    return parser.resolve(Settings, parser.flags["project_file"], parser.flags["config_set"])

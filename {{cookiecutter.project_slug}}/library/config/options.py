@@ -135,7 +135,10 @@ class Option:
                 return None
             if URL.match(path):
                 return Location(path) if self.kind is Location else None
-            return self.kind((Path.cwd() if self.rule["command"] else root) / path)
+            path = os.path.join(Path.cwd() if self.rule["command"] else root, path)
+            normal = os.path.normpath(path)  # another place where `..` is behind a link
+            same = os.path.realpath(normal) == os.path.realpath(path)
+            return self.kind(normal if same else path)
         pattern = INTEGER if self.kind is int else NUMBER
         if not pattern.fullmatch(text) or len(text) > 30:
             return None

@@ -8,7 +8,7 @@ import dataclasses
 import functools
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -68,6 +68,7 @@ class Parser(argparse.ArgumentParser):
         self.root = Path(root).absolute()
         self.flags: dict[str, Any] = {}
         self.errors: dict[str, None] = {}
+        self.aliases: dict[str, str] = {}  # what some words are called here, for errors
         groups: dict[type, Any] = {}
         for option in (one for cls in classes for one in options_of(cls).values()):
             if option.group not in groups:
@@ -82,8 +83,13 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UserError(message)
 
-    def parse(self, argv: Sequence[str]) -> dict[str, Any]:
-        """The flags that are given, by name; a flag that is not known becomes an error."""
+    def parse(
+        self, argv: Sequence[str], *, takes: Callable[[dict[str, Any]], str] = lambda flags: ""
+    ) -> dict[str, Any]:
+        """The flags that are given, by name; a flag that is not known becomes an error.
+
+        `takes` is the option, if any, that words without a flag belong to beside such flags.
+        """
         known = [flag for action in self._actions for flag in action.option_strings]
         words: list[str] = []
         for word in argv:
@@ -95,9 +101,12 @@ class Parser(argparse.ArgumentParser):
         positional = (action.dest.upper() for action in self._actions if not action.option_strings)
         self.usage = " ".join(["%(prog)s [--NAME VALUE ...]", *positional])
         arguments, unknown = self.parse_known_args(words)
-        for word in unknown:
-            self.add_error(f"unknown argument {word}", word.partition("=")[0], known)
         self.flags = vars(arguments)
+        for word in unknown:
+            if (name := takes(self.flags)) and not word.startswith("-"):
+                self.flags[name] = [*self.flags.get(name, []), word]
+            else:
+                self.add_error(f"unknown argument {word}", word.partition("=")[0], known)
         return self.flags
 
     def resolve(self, cls: type, path: str | Path | None = None, config_set: str = "") -> Resolved:
@@ -140,7 +149,7 @@ class Parser(argparse.ArgumentParser):
         for name, text, origin in entries:
             try:
                 if name not in options:
-                    raise ValueError(f"there is no option {name}{did_you_mean(name, options)}")
+                    raise ValueError(f"there is no option {name}{self._near(name, options)}")
                 values[name], found.origins[name] = options[name].value(text, self.root), origin
             except ValueError as error:
                 right = False
@@ -161,7 +170,11 @@ class Parser(argparse.ArgumentParser):
 
     def add_error(self, line: str, word: str = "", known: Iterable[str] = ()) -> None:
         """Note a mistake; with what was written and what is known, the nearest name too."""
-        self.errors[line + did_you_mean(word, known)] = None
+        self.errors[line + self._near(word, known)] = None
+
+    def _near(self, word: str, known: Iterable[str]) -> str:
+        name = self.aliases.get(word)
+        return f" (did you mean {name}?)" if name else did_you_mean(word, known)
 
     def raise_errors(self) -> None:
         """Raise a UserError with a line for each mistake, if there is one."""

@@ -1,20 +1,40 @@
 """The settings of a run: where its data is, how long it trains, what each command needs."""
 
 import dataclasses
+import itertools
 import re
 from pathlib import Path
 from typing import Any
 
 from library.config.options import Location, option
-from library.util import UserError
-
-PROJECT = Path(__file__).parents[2]
-"""The folder of run.py."""
+from library.util import PROJECT, UserError
 
 PATTERN = "*?[\\"
 """With one of these in a checkpoint's path, TensorFlow does not find it."""
 
 SPLITS = ("train", "validation", "test")
+
+COMMAND_ALIASES = {
+    "test": "evaluate --split test",
+    "eval": "evaluate",
+    "fit": "train",
+    "infer": "predict",
+    "list": "runs",
+    "tensorboard": "tensorboard --logdir runs, without python run.py",
+}
+"""What one may type for a command, and what an error suggests instead."""
+
+ALIASES = {
+    **dict.fromkeys(("lr", "rate"), "learning_rate"),
+    **dict.fromkeys(("lr_schedule", "schedule", "scheduler"), "learning_rate_schedule"),
+    **dict.fromkeys(("epochs", "num_epochs"), "train_epochs"),
+    **dict.fromkeys(("batch_size", "bs", "batch"), "train_batch_size"),
+    **dict.fromkeys(("gpu", "gpus", "num_gpus"), "devices"),
+    **dict.fromkeys(("fp16", "amp"), "mixed_precision"),
+    **dict.fromkeys(("name", "run_name"), "run"),
+    "seed": "random_seed",
+}
+"""The same for an option."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,6 +46,12 @@ class DataSettings:
         Location("data/validation"), "dataset used to select the best checkpoint"
     )
     test_data: Location = option(Location("data/test"), "dataset for the final evaluation only")
+
+
+@dataclasses.dataclass(frozen=True)
+class InputSettings:
+    """Reading of the training data"""
+
     shuffle: str = option(
         "global",
         "order of training: shuffle all examples, or stream the shards where random access is slow",
@@ -115,6 +141,9 @@ class LoggingSettings:
 class CommandSettings:
     """Flags of one command"""
 
+    print_model: bool = option(
+        False, "print layers, shapes, parameters, FLOPs, and stop", command="train"
+    )
     split: str = option("test", "dataset to evaluate on", choices=SPLITS, command="evaluate")
     input: tuple[str, ...] = option(
         (), "files, folders, patterns; - for names from standard input", command="predict"
@@ -138,7 +167,13 @@ class CommandSettings:
 
 @dataclasses.dataclass(frozen=True)
 class Settings(
-    DataSettings, RunSettings, TrainingSettings, SpeedSettings, LoggingSettings, CommandSettings
+    DataSettings,
+    RunSettings,
+    TrainingSettings,
+    InputSettings,
+    SpeedSettings,
+    LoggingSettings,
+    CommandSettings,
 ):
     """How and where a run happens: the sets of project.yaml, and the command line."""
 
@@ -176,3 +211,9 @@ class Settings(
             mistakes[line] = path and {*path.as_posix()} & {*PATTERN}
         if any(mistakes.values()):
             raise UserError(*(line for line, is_there in mistakes.items() if is_there))
+
+    @property
+    def next_run(self) -> str:
+        """The first of the names NAME, NAME-2, NAME-3 and so on that no run has."""
+        names = itertools.chain([self.run], (f"{self.run}-{i}" for i in itertools.count(2)))
+        return next(name for name in names if not (PROJECT / "runs" / name).exists())

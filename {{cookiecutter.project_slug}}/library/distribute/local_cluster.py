@@ -3,13 +3,15 @@
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from library.util import RunError, UserError
 
@@ -21,6 +23,14 @@ MAX_RESTARTS = 3
 
 SAVING_SECS, ENDING_SECS = 60.0, 10.0
 """Seconds for the chief's last checkpoint, and for workers after chief and evaluator have ended."""
+
+NOISE = re.compile(
+    r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.|[IWEF]\d{4} |(INFO|WARNING|ERROR):\w+:|"
+    r"WARNING: All log messages|To enable the following instructions|.*Warning: |\n"
+)
+"""Lines of a log that are TensorFlow's: they are in the file only."""
+RESULTS = re.compile(r" +(step|\d+) |best model|stopped early")
+"""Lines of the evaluator that the chief does not have."""
 
 
 class _Task:
@@ -35,6 +45,7 @@ class _Task:
             "PYTHONUNBUFFERED": "1",
         }
         self.log.unlink(missing_ok=True)
+        self.printed = 0  # bytes of the log
         self.start()
 
     def start(self) -> None:
@@ -58,6 +69,13 @@ class _Task:
         text = self.log.read_text(encoding="utf-8", errors="replace").strip()
         line = (text or "it printed nothing").split("\n")[-1]
         return line.removeprefix("error: ").removeprefix("interrupted: ")
+
+    def print_new(self, is_shown: Callable[[str], Any]) -> None:
+        """Print the whole lines that are new in the log, as far as they are to be shown."""
+        new, newline, _ = self.log.read_bytes()[self.printed :].rpartition(b"\n")
+        self.printed += len(new + newline)
+        lines = (new + newline).decode(errors="replace").splitlines(keepends=True)
+        print("".join(filter(is_shown, lines)), end="", flush=True)
 
     def check(self) -> None:
         """Raise what a failed task would have raised here."""
@@ -98,9 +116,9 @@ def run_local_cluster(
     """Run a program as each task of a cluster: chief, workers, parameter servers, evaluator.
 
     The command reads TF_CONFIG. There are `workers` beside the chief; without servers, they use
-    all-reduce. What the chief prints is printed as it comes, and each task has a file in `logs`,
-    such as worker-1.log. A worker that is killed is started again. Whatever ends a task otherwise
-    is raised here, when all have ended.
+    all-reduce. What the chief prints is printed as it comes, and so are the evaluations; each task
+    has a file in `logs`, such as worker-1.log, with TensorFlow's messages. A worker that is killed
+    is started again. Whatever ends a task otherwise is raised here, when all have ended.
     """
     if sys.platform == "win32":
         raise UserError("cluster: Windows lacks the signals that end a task in order")
@@ -114,16 +132,21 @@ def run_local_cluster(
     print(f"logs of {', '.join(f'{count} {job}' for job, count in jobs.items())}: {logs}")
     tasks = [_Task(command, job, i, cluster, logs) for job in jobs for i in range(jobs[job])]
     chief, *others, evaluator = tasks
+
+    def print_new() -> None:
+        chief.print_new(lambda line: not NOISE.match(line))
+        evaluator.print_new(RESULTS.match)
+
     try:
-        with open(chief.log, encoding="utf-8", errors="replace") as lines:
-            while chief.status is None:
-                for task in tasks[1:]:
-                    task.look_after(restart=servers > 0)
-                print(lines.read(), end="", flush=True)
-                time.sleep(0.2)
-            print(lines.read(), end="", flush=True)
+        while chief.status is None:
+            for task in tasks[1:]:
+                task.look_after(restart=servers > 0)
+            print_new()
+            time.sleep(0.2)
+        print_new()
         chief.check()
         evaluator.process.wait()
+        print_new()
         evaluator.check()
         deadline = time.monotonic() + ENDING_SECS
         for task in others[:workers]:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from library.report.kinds import mistake_caption
     from library.report.page import FILES, PAGE, read_curves, write_report
     from library.report.stats import WORST, EvaluationStats, StatsHook, collect_eval_outputs
-    from library.report.tensorboard import EvaluationImagesHook, InputImagesHook, add_scalars
-    from library.report.tensorboard import add_table, show_inputs
+    from library.report.tensorboard import EvaluationImagesHook, InputImagesHook, MeansHook
+    from library.report.tensorboard import add_scalars, add_table, show_inputs
 else:
     __getattr__ = lazy(__name__, __file__)

@@ -198,7 +198,12 @@ def image_grid(images: Sequence[np.ndarray], captions: Sequence[str]) -> Figure:
 
 
 @_style()
-def curve(title: str, runs: Mapping[str, tuple[Sequence[int], Sequence[float]]]) -> Figure:
+def curve(
+    title: str,
+    runs: Mapping[str, tuple[Sequence[int], Sequence[float]]],
+    *,
+    best_step: int | None = None,
+) -> Figure:
     """One metric over the steps, by run; many points are pale below their running mean."""
     figure, axes = _axes(4.6, 3, title=_shown(title, 2 * NAME_LENGTH), xlabel="step")
     for name, (steps, values) in runs.items():
@@ -210,6 +215,8 @@ def curve(title: str, runs: Mapping[str, tuple[Sequence[int], Sequence[float]]])
             values = np.convolve(values, window / window.size, "valid").tolist()
             steps, look = steps[window.size // 2 :][: len(values)], {}
         axes.plot(steps, values, color=color, label=_shown(name), **look)
+    if best_step is not None:
+        axes.axvline(best_step, color=GREY, linewidth=1, linestyle=(0, (4, 3)), label="best")
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=True, min_n_ticks=1))
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     if runs:

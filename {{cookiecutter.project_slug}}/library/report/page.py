@@ -17,7 +17,8 @@ from PIL import Image
 from library.config import word_of
 from library.report import figures
 from library.report.stats import EvaluationStats
-from library.util import replacing
+from library.report.tensorboard import MEAN
+from library.util import replacing, shown_path
 
 PAGE, TABLE, MISTAKES = "report.html", "per_class.csv", "mistakes.png"
 FIGURES = ("confusion_matrix.png", "reliability.png", "predictions.png", "errors.png")
@@ -33,17 +34,22 @@ Curves = dict[str, dict[str, tuple[list[int], list[float]]]]
 
 
 def read_curves(model_dir: str | Path, *, metrics: Iterable[str] = ("accuracy",)) -> Curves:
-    """The loss, these metrics and the learning rate, from TensorBoard's events.
+    """The loss, these metrics and a learning rate that changes, from TensorBoard's events.
 
     Returns:
-        By name and run (`train`, `validation`): the steps, and the value at each. Of a step that
-        was written again after a restart, the last value holds.
+        By name and run (`train`, `validation`): the steps, and the value at each. Of training, it
+        is the mean since the step before where there is one. Of a step that was written again after
+        a restart, the last value holds.
     """
     found: dict[str, dict[str, dict[int, float]]] = collections.defaultdict(dict)
     for run, folder in RUNS.items():
         for file in sorted(Path(model_dir, folder).glob("events.out.tfevents.*")):
             for step, name, value in _scalars(file):
                 found[name].setdefault(run, {})[step] = value
+    for name in [name for name in found if f"{MEAN}{name}" in found]:
+        found[name] |= found[f"{MEAN}{name}"]
+    if len({*found["learning_rate"].get("train", {}).values()}) < 2:
+        del found["learning_rate"]
     return {
         name: {run: (sorted(at), [at[i] for i in sorted(at)]) for run, at in found[name].items()}
         for name in dict.fromkeys(("loss", *metrics, "learning_rate"))
@@ -75,6 +81,7 @@ def write_report(
     curves: Curves,
     facts: Mapping[str, str],
     settings: Mapping[str, Any],
+    best_step: int | None = None,
 ) -> Path:
     """Write report.html, which needs nothing beside it, and the figures and table of `stats`.
 
@@ -86,6 +93,7 @@ def write_report(
         curves: of `read_curves`.
         facts: what was evaluated: split, data, checkpoint.
         settings: of the training.
+        best_step: that of the best checkpoint, which is marked in the curves.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -98,6 +106,10 @@ def write_report(
     if stats:
         grid = figures.image_grid(images, list(map(stats.caption, worst)))
         files[MISTAKES] = figures.png(grid, dpi=GRID_DPI)
+    notes = {}
+    share = metrics.get("accuracy", math.nan)
+    if stats and stats.kind == "classification" and stats.examples and math.isfinite(share):
+        notes = {"accuracy": _accuracy_note(share, rows)}
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {"word": word_of, "data": _data, "width": _width}
     page = environment.from_string(Path(__file__).with_name(PAGE).read_text("utf-8")).render(
@@ -108,9 +120,13 @@ def write_report(
         drawn=drawn,
         wide=figures.aspect(images) > figures.WIDE,
         small=SMALL,
-        curves={name: figures.png(figures.curve(name, runs)) for name, runs in curves.items()},
-        facts=facts,
-        settings=settings,
+        notes=notes,
+        curves={
+            name: figures.png(figures.curve(name, runs, best_step=best_step))
+            for name, runs in curves.items()
+        },
+        facts=_for_others(facts),
+        settings=_for_others(settings),
     )
     files[PAGE] = page.encode("utf-8", "replace")  # the name of a file may be no Unicode
     for name in set(FILES) - files.keys():
@@ -127,6 +143,28 @@ def _csv(rows: list[dict[str, Any]]) -> bytes:
     table.writerow(rows[0])
     table.writerows([["" if cell != cell else cell for cell in row.values()] for row in rows])
     return text.getvalue().encode("utf-8", "surrogateescape")
+
+
+def _for_others(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The same with paths as seen from the project."""
+    texts = {name for name, each in values.items() if isinstance(each, str)}
+    paths = {name for name in texts if Path(values[name]).is_absolute()}
+    return {name: shown_path(each) if name in paths else each for name, each in values.items()}
+
+
+def _accuracy_note(accuracy: float, rows: list[dict[str, Any]]) -> str:
+    """Wilson's interval, and what always predicting the commonest class gives.
+
+    https://doi.org/10.1080/01621459.1927.10502953
+    """
+    n, z = sum(row["examples"] for row in rows), 1.96
+    commonest = max(rows, key=lambda row: row["examples"])
+    middle = (accuracy + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * math.sqrt(accuracy * (1 - accuracy) / n + (z / (2 * n)) ** 2)
+    return (
+        f"95% interval: {100 * (middle - half):.1f}% to {100 * (middle + half):.1f}%; "
+        f"always {commonest['name']}: {100 * commonest['examples'] / n:.1f}%"
+    )
 
 
 def _number(name: str, value: float) -> str:

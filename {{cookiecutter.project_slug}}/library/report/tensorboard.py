@@ -20,6 +20,8 @@ INPUTS = 16  # images of a batch that are shown
 KERNELS, KERNELS_PER_ROW, PIXELS = 64, 16, 8
 """Kernels of the first layer that are shown, how many side by side, and pixels of a weight."""
 COLLECTION = "inputs_shown"
+MEAN = "mean_"
+"""Before the name of a training's scalar: its mean since the step that was written before."""
 
 Value = tf.compat.v1.Summary.Value
 
@@ -98,6 +100,39 @@ class InputImagesHook(tf.compat.v1.train.SessionRunHook):
                 add_image(self.folder, "kernels", kernel_mosaic(found["kernels"]), self.step)
             self.seconds += time.monotonic() - begin
         self.due = (self.step + 1) % self.every == 0
+
+
+class MeansHook(tf.compat.v1.train.SessionRunHook):
+    """Writes the means of a training's scalars over each `every` steps, as MEAN and their name.
+
+    A scalar is the tensor `batch_NAME` of the graph.
+    """
+
+    def __init__(self, folder: str | Path, names: Sequence[str], *, every: int):
+        self.folder, self.names, self.every = folder, names, every
+
+    def begin(self) -> None:
+        graph = tf.compat.v1.get_default_graph()
+        operations = {op.name for op in graph.get_operations()}
+        there = [name for name in self.names if f"batch_{name}" in operations]
+        self.global_step = tf.compat.v1.train.get_global_step()
+        self.tensors = {name: graph.get_tensor_by_name(f"batch_{name}:0") for name in there}
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        self.step = int(session.run(self.global_step))
+        self.values: list[dict[str, float]] = []
+
+    def before_run(self, run_context: Any) -> Any:
+        return tf.compat.v1.train.SessionRunArgs({"step": self.global_step, **self.tensors})
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        self.step = max(self.step + 1, int(run_values.results["step"]))  # others take steps, too
+        self.values.append(run_values.results)
+        if len(self.values) >= self.every:
+            means = {n: float(np.mean([each[n] for each in self.values])) for n in self.tensors}
+            tagged = {f"{MEAN}{name}": mean for name, mean in means.items()}
+            add_scalars(self.folder, tagged, self.step)
+            self.values = []
 
 
 def kernel_mosaic(kernels: np.ndarray) -> bytes:

@@ -1,9 +1,10 @@
 """The command export: a model for servers and devices, which gets its name when it is complete."""
 
+import contextlib
 import functools
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -58,8 +59,7 @@ def export_model(run: Run) -> None:
         return batch
 
     lacking = None
-    parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="temp-", dir=parent) as temporary:
+    with _made(parent), tempfile.TemporaryDirectory(prefix="temp-", dir=parent) as temporary:
         export = save(temporary, run.inputs.serving_input)
         name_signatures(export)
         run.model.save(export / EXTRA)
@@ -75,6 +75,17 @@ def export_model(run: Run) -> None:
         print(f"exported to {export.rename(parent / str(_number(export, parent)))}")
     if lacking:
         raise RunError(f"--tflite: {lacking}; the SavedModel is complete") from lacking
+
+
+@contextlib.contextmanager
+def _made(folder: Path) -> Iterator[None]:
+    """A folder that is there for a while, and stays if something is in it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
 
 
 def _number(export: Path, parent: Path) -> int:

@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import io
 import json
 import os
 import sys
@@ -13,7 +14,7 @@ from library import report  # whose drawing imports matplotlib when it is used
 from library.report import WORST, mistake_caption
 from library.serve.files import STDIO, InputFiles, Row, find_files
 from library.train import Run, translate_errors
-from library.util import UserError, check_folder, counted, replacing
+from library.util import UserError, check_folder, counted, replacing, set_aside
 
 SUFFIXES = (".csv", ".jsonl")
 """Of the tables that can be written; standard output is CSV."""
@@ -28,6 +29,8 @@ def predict_files(run: Run) -> None:
         check_folder("--images_out", settings.images_out.absolute())
     run, checkpoint = run.trained()
     target = run.head.target
+    if settings.top_k and not target.classes:
+        raise UserError(f"--top_k: chooses among classes, but the head is {run.head.name}")
     if settings.images_out and target.label != "class":
         raise UserError(f"--images_out: draws misclassified files, but the head is {run.head.name}")
     files = _input_files(run, find_files(settings.input))
@@ -38,6 +41,8 @@ def predict_files(run: Run) -> None:
     )
     rows = files.rows(predictions, lambda each: run.head.row(each, settings.top_k))
     worst = WorstMistakes(target.classes)
+    if settings.output is None and Path(output).exists():
+        print(f"the last predictions are in {set_aside(Path(output))}")
     with translate_errors(run):
         write_rows(output, worst.watch(rows), run.head.columns(settings.top_k))
     if files.failed == files.count:
@@ -48,10 +53,8 @@ def predict_files(run: Run) -> None:
     done = counted(files.count - files.failed, "predictions")
     print(f"wrote {done} to {output}", file=stream)
     if files.failed:
-        print(
-            f"{counted(files.failed, 'files')} could not be used: see the `error` column",
-            file=stream,
-        )
+        total = counted(files.count, "files")
+        print(f"{files.failed} of {total} could not be used: see the `error` column", file=stream)
     if settings.images_out:
         worst.draw(run, settings.images_out)
         what = f"the {len(worst.rows)} worst of {worst.count} mistakes in {settings.images_out}"
@@ -80,6 +83,8 @@ def write_rows(output: str, rows: Iterable[Row], columns: Sequence[str]) -> None
     """
     with contextlib.ExitStack() as stack:
         file: IO[str] = sys.stdout
+        if isinstance(sys.stdout, io.TextIOWrapper):  # UTF-8, whatever the console's encoding is
+            sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape", newline="")
         if output != STDIO:
             Path(output).parent.mkdir(parents=True, exist_ok=True)
             path = stack.enter_context(replacing(output))

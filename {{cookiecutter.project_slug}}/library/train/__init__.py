@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from library.train.plan import Plan
     from library.train.progress import ProgressHook
     from library.train.run import Run
+    from library.train.runs import list_runs
     from library.train.spec import model_spec
     from library.train.training import start_training
     from library.train.warm_start import WarmStart

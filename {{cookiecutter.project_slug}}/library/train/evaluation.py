@@ -1,11 +1,14 @@
 """The command evaluate: metrics and a report of a trained model on a dataset."""
 
+import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from library.report import StatsHook, read_curves, write_report
 from library.train import run_record
 from library.train.errors import translate_errors
-from library.util import check_folder, write_json
+from library.train.exporter import read_best
+from library.util import check_folder, set_aside, write_json
 
 if TYPE_CHECKING:
     from library.train.run import Run
@@ -32,8 +35,9 @@ def run_evaluation(run: "Run") -> None:
     numbers = {name: value.item() for name, value in sorted(metrics.items())}
     for name, value in numbers.items():
         print(f"{name}: {value:.6g}")
-    folder.mkdir(parents=True, exist_ok=True)
     facts = {"split": split, "data": path, "checkpoint": checkpoint}
+    _keep_other(folder, facts)
+    folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "metrics.json", {**facts, **numbers})
     step = numbers.pop("global_step")
     write_report(
@@ -44,5 +48,13 @@ def run_evaluation(run: "Run") -> None:
         curves=read_curves(run.settings.model_dir, metrics=numbers),
         facts={**facts, "step": str(step)},
         settings=options,
+        best_step=(read_best(run.settings.best_model_dir) or {}).get("step"),
     )
     print(f"wrote metrics.json, report.html and its parts to {folder}")
+
+
+def _keep_other(folder: Path, facts: dict[str, str]) -> None:
+    """Rename the folder of an earlier report, of other data or another checkpoint: -1, -2, ..."""
+    file = folder / "metrics.json"
+    if file.exists() and not facts.items() <= json.loads(file.read_text("utf-8")).items():
+        print(f"the last report, of other data or another checkpoint, is in {set_aside(folder)}")

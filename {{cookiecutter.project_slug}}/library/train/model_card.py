@@ -1,7 +1,10 @@
 """model.json: what a checkpoint needs to be used again."""
 
 import dataclasses
+import os
 import re
+import shlex
+import sys
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -111,20 +114,18 @@ class ModelCard:
         if (self.target.label, self.target.classes) != (other.target.label, other.target.classes):
             lines.append(
                 f"train_data: the dataset has {self.target}, but the model in {folder} has "
-                f"{other.target}: pass data with these, or start a new run with --run NAME"
+                f"{other.target}: pass data with these"
             )
         if lines:
-            raise UserError(*lines)
+            new = shlex.join(["python", os.path.basename(sys.argv[0]), *sys.argv[1:], "--new"])
+            raise UserError(*(f"{line}, or start a new run: {new}" for line in lines))
 
 
 def _difference(name: str, mine: Any, found: Any, folder: str | Path) -> str:
     flag = f"--{name} {word_of(found)}"
     if isinstance(found, bool):
         flag = f"--{name}" if found else f"--no-{name}"
-    return (
-        f"{name}: {word_of(mine)}, but the model in {folder} has {word_of(found)}: pass {flag}, or "
-        "start a new run with --run NAME"
-    )
+    return f"{name}: {word_of(mine)}, but the model in {folder} has {word_of(found)}: pass {flag}"
 
 
 def _last_part(value: Any) -> Any:

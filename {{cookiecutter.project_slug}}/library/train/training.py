@@ -11,7 +11,7 @@ import tensorflow as tf
 from library.data import num_train_examples
 from library.distribute import Cluster, Parallel, WatchHook, end_unless_there, serve
 from library.estimator import EvalSpec, TrainSpec, train_and_evaluate
-from library.report import EvaluationImagesHook, InputImagesHook, add_table
+from library.report import EvaluationImagesHook, InputImagesHook, MeansHook, add_table
 from library.train import run_record
 from library.train.checkpoints import resume_from
 from library.train.errors import DivergedError, translate_errors
@@ -30,6 +30,7 @@ from library.train.hooks import (
     XlaHook,
 )
 from library.train.model_card import MODEL_FILE, ModelCard
+from library.train.model_table import print_model
 from library.train.overfit import overfit
 from library.train.plan import Plan, check_batch, description
 from library.train.progress import ProgressHook
@@ -58,6 +59,9 @@ def start_training(run: "Run") -> None:
         end_unless_there(cluster.needed)
     strategy = parallel.strategy()
     run = run.for_training()
+    if settings.print_model:
+        print_model(run)
+        return
     epoch_examples = num_train_examples(settings, run.card("train_data"))
     if settings.overfit:
         overfit(run, epoch_examples)
@@ -67,7 +71,8 @@ def start_training(run: "Run") -> None:
         for option, is_mine in writes.items():
             folder = getattr(settings, option)
             if is_mine:
-                stack.enter_context(locked(option, folder))
+                remedy = "wait for it, or start a run of its own with --new or --run NAME"
+                stack.enter_context(locked(option, folder, remedy=remedy))
             else:
                 check_folder(option, folder)
         plan = Plan.of(run, epoch_examples)
@@ -156,8 +161,11 @@ class _Training:
             settings.model_dir, plan.steps_between_evals, keep=settings.keep_checkpoint_max
         )
         images = InputImagesHook(settings.model_dir, run.head, every=self._steps_between_images)
+        scalars = ("loss", *run.head.metric_names)
+        between = min(settings.save_summary_steps, plan.steps // 50)  # points of a curve, or more
+        means = MeansHook(settings.model_dir, scalars, every=max(1, between))
         progress = ProgressHook(
-            ("loss", *run.head.metric_names),
+            scalars,
             [save, images],
             every=settings.log_steps,
             steps=plan.steps,
@@ -179,7 +187,7 @@ class _Training:
                 *[watch] * bool(cluster.needed),
                 *[XlaHook()] * settings.xla,
                 progress,
-                *[images, save] * cluster.is_chief,
+                *[images, save, means] * cluster.is_chief,
                 stop,
                 *[self.early_stop] * bool(settings.early_stopping_evals),
             ],
