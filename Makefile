@@ -70,5 +70,5 @@ $(VENV)/installed: pyproject.toml $(TEMPLATE)/pyproject.toml
 	$(BIN)/python -m pip install --quiet -e .[dev]
 	$(RENDER)
 	$(RENDER) modality=audio project_slug=$(notdir $(SOUNDS))
-	$(BIN)/python -m pip install --quiet -e ./$(PROJECT)[dev,beam] -e ./$(SOUNDS)
+	$(BIN)/python -m pip install --quiet -e ./$(PROJECT)[dev,beam,pretrained] -e ./$(SOUNDS)
 	touch $@

@@ -1,5 +1,6 @@
 """Keep the chosen modality, and say what to do next; the working directory is the new project."""
 
+import re
 import shutil
 from pathlib import Path
 
@@ -9,11 +10,12 @@ for cache in ("__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache"):
         shutil.rmtree(folder)
 
 OF_IMAGES = """
-library/images library/nn/pretrained.py tests/made_images.py tests/test_images_*.py
+library/images library/nn/efficientnet.py library/nn/pretrained.py library/nn/state_dict.py
+tests/made_images.py tests/test_images_*.py
 tests/test_all_reduce.py tests/test_cluster.py
 tests/test_duplicates.py tests/test_effects.py tests/test_input_fn.py tests/test_model_fn.py
 tests/test_profiling.py tests/test_run.py tests/test_training_steps.py
-tests/training_steps.py docs/from_tensorflow_2.15.md docs/from_tensorflow_2.15
+tests/training_steps.py docs/pretrained.md docs/from_tensorflow_2.15.md docs/from_tensorflow_2.15
 """
 OF_AUDIO = "library/audio tests/made_audio.py tests/test_audio_*.py"
 
@@ -24,9 +26,10 @@ for pattern in (OF_IMAGES if audio else OF_AUDIO).split():
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 if audio:
     shutil.copytree("audio", ".", dirs_exist_ok=True)
-    names = Path("library/nn/__init__.py")  # those of library/nn/pretrained.py are gone with it
+    names = Path("library/nn/__init__.py")  # those of the modules that are gone go with them
     lines = names.read_text().splitlines(keepends=True)
-    names.write_text("".join(line for line in lines if ".pretrained " not in line))
+    kept = [line for line in lines if not re.search(r"\.(efficientnet|pretrained) ", line)]
+    names.write_text("".join(kept))
 shutil.rmtree("audio")
 
 print(f"""

@@ -5,12 +5,13 @@ layer is `images.normalize`.
 """
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import tensorflow as tf
 
 from library import images
 from library.data import (
+    Convert,
     one_call,
     prefetch_to_device,
     read_in_order,
@@ -19,7 +20,9 @@ from library.data import (
     train_records,
 )
 from library.estimator import export as estimator_export
+from library.nn import LITE0_FEATURES, lite0_file
 from library.train import Run
+from project.networks import NETWORKS
 from project.settings import Hyperparameters
 
 Features = dict[str, tf.Tensor]
@@ -50,6 +53,11 @@ def train_input(run: Run) -> tf.data.Dataset:
         window = images.decode_window(example["encoded"], window_of, image_size=size)
         return number, window, example["label"]
 
+    def features_of(_: tf.Tensor, __: tf.Tensor, record: tf.Tensor) -> tuple[Features, tf.Tensor]:
+        example = images.parse_example(record, target)
+        features = images.features_of(example["encoded"], LITE0_FEATURES)
+        return {"features": features}, example["label"]
+
     def augment(
         number: tf.Tensor, image: tf.Tensor, label: tf.Tensor
     ) -> tuple[Features, tf.Tensor]:
@@ -58,6 +66,13 @@ def train_input(run: Run) -> tf.data.Dataset:
             image = tf.image.stateless_random_flip_left_right(image, seeds_of(number)[1])
         return {"image": images.to_dtype(image, size, params.input_dtype)}, label
 
+    to_cache: Convert | None = images.decoded_examples if settings.cache_decoded else None
+    steps: tuple[Callable, ...] = (decode, augment)
+    if params.network == "efficientnet_lite0":
+        lite0_file()  # asked for before anything is written; a trained model is whole without it
+    if params.record_features:  # the network sees each image once, and is left out of each step
+        settings = run.replace(cache="memory" if settings.cache == "memory" else "file").settings
+        to_cache, steps = frozen_features(run), (features_of,)
     return (
         # Ids are shuffled, never images: a shuffle of all, at the cost of no memory.
         train_records(
@@ -65,11 +80,11 @@ def train_input(run: Run) -> tf.data.Dataset:
             run.start,
             num_workers=run.cluster.num_workers,
             worker=run.cluster.worker,
-            to_cache=images.decoded_examples if settings.cache_decoded else None,
+            to_cache=to_cache,
         )
         .apply(stage("read"))
         # One example a call: several are decoded at the same time, and none waits for a batch.
-        .apply(one_call(decode, augment, num_parallel_calls=settings.num_parallel_calls))
+        .apply(one_call(*steps, num_parallel_calls=settings.num_parallel_calls))
         # Without the last partial batch of the run, which would learn at another rate.
         .batch(run.batch_size, drop_remainder=True)
         # The next batches are made while the network works on this one.
@@ -77,6 +92,21 @@ def train_input(run: Run) -> tf.data.Dataset:
         .apply(stage("batch"))
         # Last, or the copy to the device is not ahead of the step.
         .apply(prefetch_to_device(settings.prefetch_to_device))
+    )
+
+
+def frozen_features(run: Run) -> Convert:
+    """What a cache keeps of each image for a frozen network: the features of its central crop.
+
+    They are computed again after a change of the data, the weights, or what `version` lists.
+    """
+    params = run.hyperparameters
+    network = functools.partial(
+        NETWORKS[params.network], training=False, dtype="float32", params=params, seed=run.seed
+    )
+    version = f"{lite0_file().stem} {params.image_size} {params.antialias} {params.input_dtype}"
+    return images.FrozenFeatures(
+        lambda record: evaluation_example(run, record)[0]["image"], network, version
     )
 
 

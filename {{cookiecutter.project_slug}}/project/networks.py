@@ -1,18 +1,20 @@
 """The networks: each a function from images to features; add yours to NETWORKS and settings.py."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 
 import tensorflow as tf
 
 from library.config import Settings
 from library.heads import Head
-from library.images import normalize
+from library.images import normalize, views_of
 from library.nn import (
     batch_norm,
     conv,
     hub_features,
     hub_input,
+    lite0_features,
     output_layer,
     resnet_features,
 )
@@ -32,7 +34,8 @@ def outputs_of(
     """The outputs of the network that the hyperparameter `network` names.
 
     Args:
-        features: `image`, [batch, image_size, image_size, 3] in [0, 255], float32 or uint8.
+        features: `image`, [batch, image_size, image_size, 3] in [0, 255], float32 or uint8; or
+            `features`, float32 [batch, features], as the network computed them once.
         head: says how many outputs its labels need.
         training: whether dropout is on, and batch norm takes its statistics from the batch.
         dtype: to compute in: float32, bfloat16 or float16.
@@ -42,12 +45,31 @@ def outputs_of(
     Returns:
         float32 [batch, head.logits_dimension].
     """
-    network = NETWORKS[params.network]
-    x = network(features["image"], training=training, dtype=dtype, params=params, seed=seed)
-    x = output_layer(
-        x, head.logits_dimension, rate=params.dropout_rate, training=training, seed=seed
+    network = functools.partial(
+        NETWORKS[params.network], training=training, dtype=dtype, params=params, seed=seed
     )
-    return tf.cast(x, tf.float32)
+
+    def outputs(x: tf.Tensor) -> tf.Tensor:
+        x = output_layer(
+            x, head.logits_dimension, rate=params.dropout_rate, training=training, seed=seed
+        )
+        return tf.cast(x, tf.float32)
+
+    if "features" in features:  # recorded; the checkpoint has the whole network all the same
+        network(tf.zeros([1, params.input_size, params.input_size, 3]))
+        return outputs(features["features"])
+    if training or params.test_augmentation == "none":
+        return outputs(network(features["image"]))
+    total = tf.zeros([])
+    for number, view in enumerate(views := views_of(features["image"], params.test_augmentation)):
+        scope = tf.compat.v1.get_variable_scope()
+        # One after the other, so that only one of them is in memory.
+        with (
+            tf.compat.v1.variable_scope(scope, reuse=number > 0 or None),
+            tf.control_dependencies([total]),
+        ):
+            total += outputs(network(tf.identity(view)))
+    return total / len(views)
 
 
 def cnn(
@@ -76,6 +98,19 @@ def resnet(
     return resnet_features(x, params.resnet_layers, training=training, seed=seed)
 
 
+def efficientnet_lite0(
+    images: tf.Tensor, *, training: bool, dtype: str, params: Hyperparameters, seed: int
+) -> tf.Tensor:
+    """EfficientNet-Lite0, trained on ImageNet; with `fine_tuning`, its last blocks are trained."""
+    return lite0_features(
+        images,
+        training=training,
+        trained_blocks=params.fine_tuned_blocks if params.fine_tuning else 0,
+        rate_factor=params.fine_tuning_rate_factor,
+        dtype=dtype,
+    )
+
+
 def hub(
     images: tf.Tensor, *, training: bool, dtype: str, params: Hyperparameters, seed: int
 ) -> tf.Tensor:
@@ -90,7 +125,12 @@ def hub(
     )
 
 
-NETWORKS: dict[str, Callable[..., tf.Tensor]] = {"cnn": cnn, "resnet": resnet, "hub": hub}
+NETWORKS: dict[str, Callable[..., tf.Tensor]] = {
+    "cnn": cnn,
+    "resnet": resnet,
+    "efficientnet_lite0": efficientnet_lite0,
+    "hub": hub,
+}
 
 
 def drawn(features: Mapping[str, tf.Tensor], params: Hyperparameters) -> tf.Tensor:
@@ -108,6 +148,8 @@ def resolve_hyperparameters(params: Hyperparameters, settings: Settings) -> Hype
     Raises:
         UserError: it cannot be had, or does not fit.
     """
+    if params.record_features and (settings.cache_decoded or settings.shuffle == "stream"):
+        raise UserError("record_features: needs shuffle: global, and no cache_decoded")
     if params.network != "hub" or params.hub_module is None:
         return params
     if settings.mixed_precision:

@@ -15,7 +15,10 @@ class Network:
     """Network"""
 
     network: str = option(
-        "cnn", "network to train", choices=("cnn", "resnet", "hub"), defines_architecture=True
+        "cnn",
+        "network to train",
+        choices=("cnn", "resnet", "efficientnet_lite0", "hub"),
+        defines_architecture=True,
     )
     resnet_layers: str = option(
         "18", "layers of network: resnet", choices=("18", "34", "50"), defines_architecture=True
@@ -31,9 +34,22 @@ class Network:
         choices=("0..1", "-1..1", "0..255"),
         defines_architecture=True,
     )
-    fine_tuning: bool = option(False, "train the module, too; else only the layer behind it")
+    fine_tuning: bool = option(
+        False,
+        "train a pretrained network, too; else only the last layer",
+        defines_architecture=True,
+    )
     fine_tuning_rate_factor: float = option(
-        0.1, "learning rate of the module, as a share of learning_rate", above=0
+        0.1, "learning rate of the pretrained network, as a share of learning_rate", above=0
+    )
+    fine_tuned_blocks: int | None = option(
+        None,
+        "train only the last N of 16 blocks of efficientnet_lite0; null: all",
+        minimum=1,
+        defines_architecture=True,  # of checkpoints, which hold averages of what is trained
+    )
+    record_features: bool = option(
+        False, "compute the features of a frozen efficientnet_lite0 once, without augmentation"
     )
     image_size: int | None = option(
         64,
@@ -57,6 +73,11 @@ class Input:
         0.8, "smallest share of an image in a training crop", above=0, maximum=1
     )
     random_flip: bool = option(True, "flip training images with probability 0.5")
+    test_augmentation: str = option(
+        "none",
+        "views of an image whose outputs are averaged, except in training",
+        choices=("none", "flip", "flip_and_crop"),
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,5 +93,7 @@ class Hyperparameters(Network, Input, TrainingHyperparameters):
     def __post_init__(self) -> None:
         if self.network == "hub" and self.hub_module is None:
             raise UserError("hub_module: null: network hub needs a module")
+        if self.record_features and (self.network != "efficientnet_lite0" or self.fine_tuning):
+            raise UserError("record_features: needs network: efficientnet_lite0, no fine_tuning")
         if self.network != "hub" and self.image_size is None:
             raise UserError(f"image_size: null: network {self.network} takes any size: choose one")

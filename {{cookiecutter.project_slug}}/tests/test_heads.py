@@ -24,6 +24,7 @@ VALUES = RANDOM.normal(1990, 30, SIZE).astype(np.float32)
 @dataclasses.dataclass(frozen=True)
 class Params:
     xentropy_label_smoothing: float = 0.1
+    class_weights: str = "none"
 
 
 def head_of(name: str, **changes) -> Head:
@@ -67,6 +68,21 @@ def test_classification_is_smoothed_cross_entropy():
     targets = np.eye(7)[CLASSES] * 0.9 + 0.1 / 7
     losses = now(head_of("classification").losses, CLASSES, LOGITS)
     np.testing.assert_allclose(losses, -(targets * np.log(softmax(LOGITS))).sum(1), rtol=1e-5)
+
+
+def test_balanced_classes_have_the_same_share_of_the_loss():
+    counts = (10, 20, 30, 40, 50, 60, 0)
+    target = Target("class", NAMES, examples_per_class=counts)
+    head = ClassificationHead(target, Params(class_weights="balanced"))
+    plain = now(head_of("classification").losses, CLASSES, LOGITS)
+    expected = plain * (np.mean(np.maximum(counts, 1)) / np.maximum(counts, 1))[CLASSES]
+    np.testing.assert_allclose(now(head.losses, CLASSES, LOGITS), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_weights_need_classes_that_are_counted(name):
+    with pytest.raises(UserError, match="class_weights: balanced needs classes"):
+        HEADS[name](Target(HEADS[name].label, NAMES), Params(class_weights="balanced"))
 
 
 def test_several_labels_are_the_mean_of_their_smoothed_cross_entropies():

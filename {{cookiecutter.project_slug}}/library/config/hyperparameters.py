@@ -20,6 +20,11 @@ class HeadHyperparameters:
     xentropy_label_smoothing: float = option(
         0.1, "share of each label spread over all classes", minimum=0, maximum=0.9
     )
+    class_weights: str = option(
+        "none",
+        "weight of an example's loss; balanced: the rarer its class, the more",
+        choices=("none", "balanced"),
+    )
     l2_regularization: float = option(1e-5, "weight of half the squared kernels", minimum=0)
 
 

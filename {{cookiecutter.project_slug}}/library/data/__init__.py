@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from library.util import lazy
 
 if TYPE_CHECKING:
-    from library.data.cache import num_train_examples, train_records
+    from library.data.cache import Convert, num_train_examples, train_records
     from library.data.card import UNLABELED, Card, Label, Shard, Target, expect_sizes
     from library.data.modality import EDGE, Examples, Modality, Source
     from library.data.order import random_shard, shuffle_and_repeat

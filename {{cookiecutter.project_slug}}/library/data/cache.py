@@ -23,7 +23,7 @@ from library.data.order import shuffle_and_repeat
 from library.data.sources import ReadShard, read_by_id, read_in_order, read_stream, read_tfrecords
 from library.data.stages import Transformation
 from library.data.tfrecord import Reader, write_index, write_shard
-from library.util import UserError, check_folder
+from library.util import Progress, UserError, check_folder
 
 SAMPLE = 100
 """Examples whose mean size stands for that of all."""
@@ -32,7 +32,9 @@ SHARE = 0.9
 CONTAINER = Path("/sys/fs/cgroup")
 
 Convert = Callable[[tf.data.Dataset], Iterable[bytes]]
-"""A dataset of contents -> what is kept of each, in the same order."""
+"""A dataset of contents -> what is kept of each, in the same order.
+
+Its attribute `version`, where it has one, names all that the result depends on."""
 
 
 def train_records(
@@ -114,13 +116,16 @@ def _cached(
     as long as the card of the dataset is the same.
     """
     card = Card.load(f"{path}.json")
-    version = hashlib.sha256(f"{card}{convert.__module__}.{convert.__qualname__}".encode())
+    kept = getattr(convert, "version", None) or f"{convert.__module__}.{convert.__qualname__}"
+    version = hashlib.sha256(f"{card}{kept}".encode())
     name = Path(folder) / f"{Path(path).name}-{version.hexdigest()[:16]}"
 
     def fill(instead: str, free: int, what: str) -> Iterable[bytes]:
         """What is kept of all contents, if there is room for as much as some of them foretell."""
         contents = read_in_order(path, read_shard).map(lambda number, content: content)
-        mean = float(np.mean([len(content) for content in convert(contents.take(SAMPLE))]))
+        kept = iter(convert(contents))
+        first = [*itertools.islice(kept, SAMPLE)]
+        mean = float(np.mean([*map(len, first)]))
         size = f"{card.num_examples * mean / 2**30:.2f} GB"
         if card.num_examples * mean > SHARE * free:
             raise UserError(
@@ -128,7 +133,7 @@ def _cached(
                 f"{size}, and {free / 2**30:.2f} GB are free: set cache: {instead}"
             )
         print(f"cache: {what.format(f'{path}, about {size},')}", flush=True)
-        return convert(contents)
+        return _shown(itertools.chain(first, kept), card.num_examples)
 
     if kind == "memory":
         if name not in _in_memory:
@@ -154,6 +159,14 @@ def _write(name: Path, records: Iterator[bytes], card: Card, path: str) -> None:
     write_index(name, [rows for _, rows in written])
     shards, options = [shard for shard, _ in written], {**card.options, "cache_of": path}
     dataclasses.replace(card, shards=shards, options=options).save(f"{name}.json")
+
+
+def _shown(kept: Iterable[bytes], total: int) -> Iterator[bytes]:
+    """The same contents, with progress."""
+    with Progress(total, "examples") as progress:
+        for content in kept:
+            progress.update(1, len(content))
+            yield content
 
 
 def free_memory() -> int:

@@ -41,6 +41,7 @@ class Target:
     mean: float = 0.0  # of the values of the training set
     std: float = 1.0
     thresholds: tuple[float, ...] = ()  # of each of several classes, chosen on the validation set
+    examples_per_class: tuple[int, ...] = ()  # of the training set
 
     def __str__(self) -> str:
         if self.label in ("value", "none"):
@@ -69,7 +70,9 @@ class Card:
 
     @property
     def target(self) -> Target:
-        return Target(self.label, tuple(self.classes), self.value_mean, self.value_std)
+        counts = tuple(self.examples_per_class.get(name, 0) for name in self.classes)
+        mean, std = self.value_mean, self.value_std
+        return Target(self.label, tuple(self.classes), mean, std, examples_per_class=counts)
 
     @classmethod
     def load(cls, path: str | Path) -> "Card":

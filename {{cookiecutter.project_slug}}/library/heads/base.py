@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from library.data import Target
 from library.report import EvaluationStats, class_names, collect_eval_outputs
+from library.util import UserError
 
 Metrics = dict[str, tuple[tf.Tensor, Any]]
 """By name: the value of a metric, and its update with a batch."""
@@ -32,6 +33,11 @@ class Head(abc.ABC):
     def __init__(self, target: Target, params: Any):
         """`target` is what the dataset says of its labels, `params` the hyperparameters."""
         self.target, self.params = target, params
+        counted = self.label == "class" and any(target.examples_per_class)
+        if params.class_weights != "none" and not counted:
+            raise UserError(
+                f"class_weights: {params.class_weights} needs classes, and their counts"
+            )
 
     @property
     @abc.abstractmethod

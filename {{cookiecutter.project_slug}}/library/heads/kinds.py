@@ -1,5 +1,6 @@
 """The heads that ship, and HEADS, to which you add your own."""
 
+import numpy as np
 import tensorflow as tf
 
 from library.heads.base import ClassesHead, Head, Metrics, running_count
@@ -27,11 +28,19 @@ class ClassificationHead(ClassesHead):
         return logits
 
     def losses(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-        """Cross entropy with smoothed labels."""
+        """Cross entropy with smoothed labels, weighted as `class_weights` says."""
         num_classes = logits.shape[-1]
         smoothing = self.params.xentropy_label_smoothing
         targets = tf.one_hot(labels, num_classes) * (1 - smoothing) + smoothing / num_classes
-        return tf.nn.softmax_cross_entropy_with_logits(targets, logits)
+        losses = tf.nn.softmax_cross_entropy_with_logits(targets, logits)
+        return losses * tf.gather(self._class_weights(), labels)
+
+    def _class_weights(self) -> tf.Tensor:
+        """Of each class: 1, or mean over own number of training examples; float32 [classes]."""
+        counts = np.maximum(self.target.examples_per_class, 1)
+        if self.params.class_weights == "none":
+            return tf.ones([len(self.target.classes)])
+        return tf.constant(counts.mean() / counts, tf.float32)
 
     def predictions(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
         probabilities = tf.nn.softmax(self.class_logits(logits))

@@ -1,6 +1,8 @@
 """Records of images in tf.data: parsed, cached decoded, listed."""
 
-from collections.abc import Iterator
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +12,10 @@ from library.config import URL, Settings
 from library.data import UNLABELED, Card, Reader, Target, read_in_order, train_records
 from library.images.ops import RAW, RAW_MARK
 from library.images.records import CLASS, ENCODED, FILENAME, FORMAT, VALUE, Example
+
+FEATURE_DTYPE = np.dtype("<f4")
+FEATURES_AT_ONCE = 16
+"""Images that a frozen network takes at once."""
 
 
 @tf.autograph.experimental.do_not_convert  # which takes 0.3 s
@@ -52,11 +58,52 @@ def decoded_examples(records: tf.data.Dataset) -> Iterator[bytes]:
 
     decoded = records.map(decode, num_parallel_calls=tf.data.AUTOTUNE).prefetch(2)
     for record, pixels in decoded.as_numpy_iterator():
-        example = Example.FromString(record)
         raw = RAW.pack(RAW_MARK, *pixels.shape[:2]) + pixels.tobytes()
-        example.features.feature[ENCODED].bytes_list.value[:] = [raw]
-        example.features.feature[FORMAT].bytes_list.value[:] = [b"raw"]
-        yield example.SerializeToString(deterministic=True)
+        yield _replaced(record, raw, b"raw")
+
+
+@dataclasses.dataclass(frozen=True)
+class FrozenFeatures:
+    """Records with features in place of their image, for a cache: computed once, in one session.
+
+    Args:
+        image_of: record, string -> what the network takes, [height, width, 3].
+        network: [batch, height, width, 3] -> float32 [batch, features], the same each time.
+        version: names all that the features depend on.
+    """
+
+    image_of: Callable[[tf.Tensor], tf.Tensor]
+    network: Callable[[tf.Tensor], tf.Tensor]
+    version: str
+
+    def __call__(self, records: tf.data.Dataset) -> Iterator[bytes]:
+        """The records, one by one; `features_of` takes the features out of them."""
+        images = records.map(lambda record: (record, self.image_of(record)), tf.data.AUTOTUNE)
+        batches = images.batch(FEATURES_AT_ONCE).prefetch(2)
+        with tf.Graph().as_default() as graph:
+            spec = batches.element_spec[1]
+            image = tf.compat.v1.placeholder(spec.dtype, spec.shape)
+            features = self.network(image)
+            initializer = tf.compat.v1.global_variables_initializer()
+        with contextlib.closing(tf.compat.v1.Session(graph=graph)) as session:
+            session.run(initializer)
+            for kept, pixels in batches.as_numpy_iterator():
+                rows = session.run(features, {image: pixels})
+                for record, row in zip(kept, rows, strict=True):
+                    yield _replaced(record, row.astype(FEATURE_DTYPE).tobytes(), b"features")
+
+
+def features_of(encoded: tf.Tensor, size: int) -> tf.Tensor:
+    """What FrozenFeatures kept in place of an image: string -> float32 [size]."""
+    return tf.ensure_shape(tf.io.decode_raw(encoded, tf.float32, little_endian=True), [size])
+
+
+def _replaced(record: bytes, content: bytes, kind: bytes) -> bytes:
+    """A record with another content in place of the image."""
+    example = Example.FromString(record)
+    example.features.feature[ENCODED].bytes_list.value[:] = [content]
+    example.features.feature[FORMAT].bytes_list.value[:] = [kind]
+    return example.SerializeToString(deterministic=True)
 
 
 def train_keys(settings: Settings, start: int, count: int) -> list[str]:

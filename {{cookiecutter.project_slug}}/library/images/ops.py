@@ -132,3 +132,15 @@ def central_crop(
     """
     image = decode_window(encoded, central_square, image_size=image_size)
     return to_dtype(resize(image, image_size=image_size, antialias=antialias), image_size, dtype)
+
+
+def views_of(images: tf.Tensor, test_augmentation: str) -> list[tf.Tensor]:
+    """The images and their mirror images, and with flip_and_crop also the center of both."""
+    views = [images, tf.reverse(images, [2])]
+    if test_augmentation == "flip_and_crop":
+        size = images.shape[1]
+        margin = size // 16
+        for view in views[:2]:
+            center = view[:, margin:-margin, margin:-margin]
+            views.append(tf.image.resize(center, [size, size]))
+    return views

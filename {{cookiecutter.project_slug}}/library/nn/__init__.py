@@ -6,8 +6,9 @@ from library.util import lazy
 
 if TYPE_CHECKING:
     from library.nn.averages import AVERAGE, averages_scaffold, update_averages
+    from library.nn.efficientnet import LITE0_FEATURES, lite0_features, lite0_file
     from library.nn.gradients import accumulate_gradients, clip_gradients
-    from library.nn.layers import batch_norm, conv, dense, dropout, output_layer
+    from library.nn.layers import batch_norm, conv, dense, depthwise_conv, dropout, output_layer
     from library.nn.optimizers import SGD, Adam, AdamW, Optimizer, SyncReplicasShutdownHook
     from library.nn.optimizers import set_rate_factor, sync_replicas, with_loss_scale
     from library.nn.pretrained import hub_features, hub_input

@@ -26,6 +26,12 @@ def conv(x: tf.Tensor, filters: int, *, seed: int, size: int = 3, stride: int = 
     return tf.nn.conv2d(x, tf.cast(kernel, x.dtype), stride, "SAME")
 
 
+def depthwise_conv(x: tf.Tensor, *, seed: int, size: int = 3, stride: int = 1) -> tf.Tensor:
+    """A convolution of each channel by itself, without bias: [b, h, w, c] -> [b, h', w', c]."""
+    kernel = tf.cast(_kernel([size, size, x.shape[-1], 1], seed, gain=2), x.dtype)
+    return tf.nn.depthwise_conv2d(x, kernel, [1, stride, stride, 1], "SAME")
+
+
 def dense(x: tf.Tensor, units: int, *, seed: int) -> tf.Tensor:
     """An affine map: [b, c] -> [b, units]."""
     bias = tf.compat.v1.get_variable("bias", [units], initializer=tf.zeros_initializer())

@@ -100,6 +100,10 @@ def check_batch(run: "Run") -> None:
             f"{len(parallel.devices)} devices x {parallel.num_sharing} workers that share a batch, "
             f"the chief included, x gradient_accumulation {accumulated}"
         )
+    if run.cluster.has_servers and run.hyperparameters.network == "efficientnet_lite0":
+        raise UserError(
+            "network: efficientnet_lite0: parameter servers cannot read its weights: leave them out"
+        )
     if not run.cluster.all_reduce:
         return
     for name in ("early_stopping_evals", "max_minutes"):

@@ -169,6 +169,7 @@ class Run:
         model = ModelCard.of(params.head, card.target, params)
         device = self._device_to_prefetch_to()
         run = self.replace(hyperparameters=params, model_card=model, prefetch_to_device=device)
+        assert run.head  # which may refuse its options
         run.expect_target(validation, "validation_data", "training data")
         return run
 

@@ -126,7 +126,8 @@ def _training(
         tf.compat.v1.summary.scalar(name, tf.identity(metric, name=f"batch_{name}"))
     tf.compat.v1.summary.scalar("learning_rate", rate)
     tf.compat.v1.summary.scalar("gradient_norm", tf.linalg.global_norm(gradients))
-    show_inputs(run.drawn(features), labels)
+    if "features" not in features:  # recorded ones cannot be drawn
+        show_inputs(run.drawn(features), labels)
     updates = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)  # of batch norm
     with tf.control_dependencies([*updates, assertion]):
         if params.clip_gradient_norm is not None:
