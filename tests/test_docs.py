@@ -250,7 +250,7 @@ def changed(request, projects, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("changed") / request.param
     shutil.copytree(projects[request.param], folder)
     changes = list(changes_of(folder))
-    assert len(changes) == {"images": 10, "audio": 9}[request.param]
+    assert len(changes) == {"images": 10, "audio": 10}[request.param]
     for name, kind, code in changes:
         text = (folder / name).read_text(encoding="utf-8")
         if kind == "python":
@@ -318,7 +318,7 @@ def test_the_changed_project_builds_its_model_and_its_input(changed, walk):
     audio = (changed / "library/audio").exists()
     words = [
         walk(changed.name).project / "data",
-        *(("noise", 0.01) if audio else ("max_brightness", 20.0)),
+        *(("echo", 0.3) if audio else ("max_brightness", 20.0)),
     ]
     assert python(TEMPLATE / "tests/changed_project.py", *words, cwd=changed).endswith(
         "all is so\n"

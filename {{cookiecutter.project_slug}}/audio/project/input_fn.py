@@ -16,32 +16,50 @@ from library.train import Run
 from project.settings import Hyperparameters
 
 Features = dict[str, tf.Tensor]
+RANDOM_SPEED = 0.25
+"""The default of random_speed: voices of other speakers, as docs/new_speakers.md measures."""
 
 
 def train_input(run: Run) -> tf.data.Dataset:
     """Random windows of all training clips, in a new order each epoch, without end.
 
-    The order and every window follow from (random_seed, number of the sample in the run): a
-    training that continues after `run.start` examples sees what it would have seen.
+    The order, every window and its augmentation follow from (random_seed, number of the sample in
+    the run): a training that continues after `run.start` examples sees what it would have seen.
 
     Returns:
-        Batches of ({"windows": float32 [batch, samples] in [-1, 1)}, labels [batch, ...]).
+        Batches of ({"windows": float32 [batch, samples], "masks": float32 [batch, 2, 2] in [0, 1),
+        from which the network draws those of its spectrogram}, labels [batch, ...]).
     """
-    settings = run.settings
+    settings, params = run.settings, run.hyperparameters
     archive = open_archive(run, settings.train_data)
+    speed = params.random_speed
+    if speed is None:  # a value may be one of pitch or tempo
+        speed = 0.0 if run.model.target.label == "value" else RANDOM_SPEED
 
-    def decode(_: tf.Tensor, example: tf.Tensor, window: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        return audio.to_float(window), example  # the place for augmentation of waveforms
+    def decode(number: tf.Tensor, example: tf.Tensor, window: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        seed = tf.stack([tf.constant(run.seed, tf.int64), number])
+        of_waveform, of_masks = tf.unstack(tf.random.experimental.stateless_split(seed, 2))
+        changed = audio.change(
+            audio.to_float(window),
+            of_waveform,
+            speed=speed,
+            gain_db=params.random_gain_db,
+            noise=params.random_noise,
+        )
+        masks = tf.random.stateless_uniform([2, 2], of_masks)
+        return changed, masks, example
 
-    def with_labels(windows: tf.Tensor, examples: tf.Tensor) -> tuple[Features, tf.Tensor]:
-        return {"windows": windows}, audio.labels_of(archive, examples)
+    def with_labels(
+        windows: tf.Tensor, masks: tf.Tensor, examples: tf.Tensor
+    ) -> tuple[Features, tf.Tensor]:
+        return {"windows": windows, "masks": masks}, audio.labels_of(archive, examples)
 
     return (
         # Ids are shuffled, never clips; of each clip, no more than a window is read.
         audio.train_windows(
             settings,
             archive,
-            win_len_of(run.hyperparameters),
+            params.win_len,
             run.start,
             num_workers=run.cluster.num_workers,
             worker=run.cluster.worker,
@@ -63,12 +81,7 @@ def train_input(run: Run) -> tf.data.Dataset:
 
 def open_archive(run: Run, path: str) -> audio.Archive:
     """The clips of a dataset, which have to be of the model's sample rate."""
-    return audio.Archive(path, sample_rate=run.hyperparameters.sample_rate)
-
-
-def win_len_of(params: Hyperparameters) -> int:
-    """Samples in a window."""
-    return round(params.window_secs * params.sample_rate)
+    return audio.Archive(path, sample_rate=run.hyperparameters.rate)
 
 
 # ---- whole clips -------------------------------------------------------------------------------
@@ -77,7 +90,7 @@ def win_len_of(params: Hyperparameters) -> int:
 def whole_clips(run: Run, path: str, ids: tf.data.Dataset, batch_size: int) -> tf.data.Dataset:
     """Batches of the clips that `ids` names: see `evaluation_input`."""
     archive, calls = open_archive(run, path), run.settings.num_parallel_calls
-    win_len = win_len_of(run.hyperparameters)
+    win_len = run.hyperparameters.win_len
 
     def windows_of(
         example: tf.Tensor, key: tf.Tensor, waveform: tf.Tensor
@@ -156,10 +169,10 @@ def prediction_input(run: Run, pairs: Iterable[tuple[bytes, bytes]]) -> tf.data.
 def windows_of_wav(wav: tf.Tensor, params: Hyperparameters) -> tf.Tensor:
     """A WAV file of 16 bit, at the model's sample rate -> float32 [windows, samples]."""
     waveform, rate = tf.audio.decode_wav(wav)
-    message = f"the model takes audio clips of {params.sample_rate} samples per second"
-    with tf.control_dependencies([tf.debugging.assert_equal(rate, params.sample_rate, message)]):
+    message = f"the model takes audio clips of {params.rate} samples per second"
+    with tf.control_dependencies([tf.debugging.assert_equal(rate, params.rate, message)]):
         mono = tf.reduce_mean(waveform, axis=1)
-    return audio.covering_windows(mono, win_len_of(params))
+    return audio.covering_windows(mono, params.win_len)
 
 
 def serving_input(run: Run) -> estimator_export.ServingInputReceiver:
@@ -174,7 +187,7 @@ def serving_input(run: Run) -> estimator_export.ServingInputReceiver:
     one = tf.compat.v1.placeholder(tf.string, [], name="one_audio_bytes")
     default = tf.compat.v1.placeholder_with_default
     wavs = default(one[tf.newaxis], [None], name="audio_bytes")
-    windows = tf.RaggedTensorSpec([None, win_len_of(params)], tf.float32, ragged_rank=0)
+    windows = tf.RaggedTensorSpec([None, params.win_len], tf.float32, ragged_rank=0)
     cut = tf.map_fn(lambda wav: windows_of_wav(wav, params), wavs, fn_output_signature=windows)
     features = {name: default(each, each.shape, name) for name, each in features_of(cut).items()}
     others = {"single": {"audio_bytes": one}, "tensors": features}
@@ -183,7 +196,7 @@ def serving_input(run: Run) -> estimator_export.ServingInputReceiver:
 
 def device_input(run: Run) -> estimator_export.ServingInputReceiver:
     """What a LiteRT model takes: `windows`, float32 [1, samples] in [-1, 1)."""
-    shape = [1, win_len_of(run.hyperparameters)]
+    shape = [1, run.hyperparameters.win_len]
     window = tf.compat.v1.placeholder(tf.float32, shape, name="windows")
     return estimator_export.ServingInputReceiver({"windows": window}, {"windows": window})
 
@@ -194,10 +207,10 @@ def canonicalize(content: bytes, params: Hyperparameters) -> bytes:
     Raises:
         BadFileError: it cannot be used.
     """
-    rate = params.sample_rate
+    rate = params.rate
     return audio.wav_bytes(audio.canonical_waveform(content, sample_rate=rate), sample_rate=rate)
 
 
 def blank(params: Hyperparameters) -> bytes:
     """A file that stands for one that is missing, where a request has to have one."""
-    return audio.wav_bytes(np.zeros([1], np.int16), sample_rate=params.sample_rate)
+    return audio.wav_bytes(np.zeros([1], np.int16), sample_rate=params.rate)

@@ -1,16 +1,22 @@
 """The networks: each a function from spectrograms to features, by its name in NETWORKS."""
 
+import dataclasses
+import math
 from collections.abc import Callable, Mapping
 
 import tensorflow as tf
 
-from library.audio import log_mel
+from library.audio import log_mel, mask
 from library.config import Settings
+from library.data import Card
 from library.heads import Head
 from library.nn import batch_norm, conv, output_layer, resnet_features
+from library.util import UserError
 from project.settings import Hyperparameters
 
 Network = Callable[..., tf.Tensor]
+MAX_HZ = 0.475
+"""The default of max_hz as a share of the sample rate: half of it is what a clip can have."""
 
 
 def outputs_of(
@@ -26,7 +32,8 @@ def outputs_of(
 
     Args:
         features: `windows`, float32 [windows, samples] in [-1, 1); where several of them are of
-            one clip also `clip`, its number in the batch, int64 [windows], rising.
+            one clip also `clip`, its number in the batch, int64 [windows], rising; in training
+            `masks`, see `library.audio.mask`.
         head: what is learned; it says how to average, too.
         training: for dropout and batch norm.
         dtype: of the computation, as float32.
@@ -36,8 +43,12 @@ def outputs_of(
     Returns:
         float32 [clips, head.logits_dimension].
     """
-    spectrogram = tf.cast(spectrogram_of(features["windows"], params)[..., tf.newaxis], dtype)
-    x = NETWORKS[params.network](spectrogram, training=training, params=params, seed=seed)
+    spectrogram = spectrogram_of(features["windows"], params)
+    if "masks" in features:
+        shares = params.time_mask, params.frequency_mask
+        spectrogram = mask(spectrogram, features["masks"], shares=shares)
+    x = tf.cast(spectrogram[..., tf.newaxis], dtype)
+    x = NETWORKS[params.network](x, training=training, params=params, seed=seed)
     rate, units = params.dropout_rate, head.logits_dimension
     outputs = output_layer(x, units, rate=rate, training=training, seed=seed)
     outputs = tf.cast(outputs, tf.float32)
@@ -48,6 +59,9 @@ def spectrogram_of(windows: tf.Tensor, params: Hyperparameters) -> tf.Tensor:
     """float32 [windows, samples] -> what a network sees, float32 [windows, frames, mel_bands]."""
     names = ("sample_rate", "frame_secs", "hop_secs", "mel_bands", "min_hz", "max_hz")
     spectrogram = log_mel(windows, **{name: getattr(params, name) for name in names})
+    # Below is the noise of the room and the microphone, which would tell speakers apart.
+    loudest = tf.reduce_max(spectrogram, axis=[1, 2], keepdims=True)
+    spectrogram = tf.maximum(spectrogram, loudest - params.range_db * math.log(10) / 10)
     # Mean 0 and variance 1 in each window, so that loudness makes no difference.
     mean, variance = tf.nn.moments(spectrogram, axes=[1, 2], keepdims=True)
     return (spectrogram - mean) * tf.math.rsqrt(variance + 1e-3)
@@ -86,5 +100,11 @@ def drawn(features: Mapping[str, tf.Tensor], params: Hyperparameters) -> tf.Tens
 
 
 def resolve_hyperparameters(params: Hyperparameters, settings: Settings) -> Hyperparameters:
-    """The place for what a network of yours has to fetch first."""
-    return params
+    """The hyperparameters with what is left to the training data: the sample rate, and max_hz."""
+    rate = params.sample_rate
+    if rate is None:
+        rate = Card.load(f"{settings.train_data}.json").options.get("sample_rate")
+        if rate is None:
+            raise UserError(f"train_data: {settings.train_data} is no dataset of audio clips")
+    max_hz = params.max_hz or MAX_HZ * rate
+    return dataclasses.replace(params, sample_rate=rate, max_hz=max_hz)

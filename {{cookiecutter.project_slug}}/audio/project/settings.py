@@ -26,21 +26,69 @@ class Network:
 class Spectrogram:
     """Input"""
 
-    sample_rate: int = option(
-        16000, "samples per second of the audio clips", minimum=1000, defines_architecture=True
+    sample_rate: int | None = option(
+        None,
+        "samples per second of the audio clips; null: that of the training data",
+        minimum=1000,
+        defines_architecture=True,
     )
     window_secs: float = option(
         1.0, "length of the network's input", above=0, maximum=60, defines_architecture=True
     )
     frame_secs: float = option(0.025, "length of each spectrum", above=0, defines_architecture=True)
     hop_secs: float = option(0.01, "time between two spectra", above=0, defines_architecture=True)
-    mel_bands: int = option(64, "bands of the mel scale", minimum=8, defines_architecture=True)
+    mel_bands: int = option(40, "bands of the mel scale", minimum=8, defines_architecture=True)
     min_hz: float = option(60, "lower edge of the first band", minimum=0, defines_architecture=True)
-    max_hz: float = option(7600, "upper edge of the last band", above=0, defines_architecture=True)
+    max_hz: float | None = option(
+        None,
+        "upper edge of the last band; null: 0.475 of sample_rate",
+        above=0,
+        defines_architecture=True,
+    )
+    range_db: float = option(
+        40.0,
+        "what is so many dB below the loudest band of a window counts as silence",
+        above=0,
+        defines_architecture=True,
+    )
+
+    @property
+    def win_len(self) -> int:
+        """Samples in a window."""
+        return round(self.window_secs * self.rate)
+
+    @property
+    def rate(self) -> int:
+        """The sample rate, given or of the training data."""
+        assert self.sample_rate is not None, "resolve_hyperparameters comes first"
+        return self.sample_rate
 
 
 @dataclasses.dataclass(frozen=True)
-class Hyperparameters(Network, Spectrogram, TrainingHyperparameters):
+class Augmentation:
+    """Augmentation of training clips, each of them at random"""
+
+    random_speed: float | None = option(
+        None,
+        "largest change of speed, and so of pitch and tempo: 0.25 is 1 / 1.25 to 1.25 times; "
+        "null: 0.25 for classes, 0 for values",
+        minimum=0,
+        maximum=1,
+    )
+    random_gain_db: float = option(0.0, "largest change of loudness, in dB", minimum=0, maximum=60)
+    random_noise: float = option(
+        0.0, "largest standard deviation of white noise, as a share of the peak", minimum=0
+    )
+    time_mask: float = option(
+        0.0, "largest share of a window's time that is masked", minimum=0, maximum=1
+    )
+    frequency_mask: float = option(
+        0.0, "largest share of the mel bands that is masked", minimum=0, maximum=1
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Hyperparameters(Network, Spectrogram, Augmentation, TrainingHyperparameters):
     """What the model is and how it learns: the sets of hyperparameters.yaml."""
 
     def __post_init__(self) -> None:
@@ -48,10 +96,13 @@ class Hyperparameters(Network, Spectrogram, TrainingHyperparameters):
             raise UserError(
                 f"frame_secs: {self.frame_secs:g} is above window_secs, {self.window_secs:g}"
             )
-        if not self.min_hz < self.max_hz <= self.sample_rate / 2:
+        rate, max_hz = self.sample_rate, self.max_hz
+        if rate is None:  # that of the data, with which it is checked again
+            return
+        if max_hz is not None and not self.min_hz < max_hz <= rate / 2:
             raise UserError(
-                f"max_hz: {self.max_hz:g} is not above min_hz, {self.min_hz:g}, and at most half "
-                f"of sample_rate, {self.sample_rate / 2:g}"
+                f"max_hz: {max_hz:g} is not above min_hz, {self.min_hz:g}, and at most half of "
+                f"sample_rate, {rate / 2:g}"
             )
-        if min(self.frame_secs, self.hop_secs) * self.sample_rate < 1:
+        if min(self.frame_secs, self.hop_secs) * rate < 1:
             raise UserError("hop_secs: frame_secs and hop_secs have to be at least a sample")

@@ -130,6 +130,44 @@ def test_all_rates_channels_and_kinds_are_brought_to_one(tmp_path):
         assert np.abs(each.waveform[middle] - expected[middle]).max() < 0.05 * 16384, each.file
 
 
+def test_the_commonest_rate_is_that_of_the_dataset_and_of_those_made_for_it(tmp_path):
+    """Up to 16,000 samples per second; a test set has the rate of its training set."""
+    made = {
+        "train": [8000] * 3 + [22050] * 2,
+        "test": [16000] * 2,
+        "music": [44100] * 2 + [8000],
+        "given": [8000],
+    }
+    for name, rates in made.items():
+        (tmp_path / name / "tone").mkdir(parents=True)
+        for number, rate in enumerate(rates):
+            soundfile.write(tmp_path / name / "tone" / f"{number}.wav", sine(440, rate, 0.5), rate)
+    (tmp_path / "train" / "tone" / "broken.wav").write_bytes(b"RIFF")
+    expected = {
+        "train": (
+            8000,
+            {"8000": 3, "22050": 2},
+            "of 6 files: 8000 (3), 22050 (2); the dataset has 8000",
+        ),
+        "test": (8000, {"16000": 2}, "of 2 files: 16000 (2); the dataset has 8000"),
+        "music": (
+            16000,
+            {"44100": 2, "8000": 1},
+            "of 3 files: 44100 (2), 8000 (1); the dataset has 16000",
+        ),
+        "given": (11000, {"8000": 1}, "of 1 file: 8000 (1); the dataset has 11000"),
+    }
+    for name, (rate, source_rates, line) in expected.items():
+        more = ["--max_rejected", 0.5] + ["--sample_rate", 11000] * (name == "given")
+        folder = tmp_path / ("data" if name in ("train", "test") else f"data-{name}")
+        outcome = convert(tmp_path / name, folder, name, *more)
+        assert line in outcome.stdout
+        options = Card.load(folder / f"{name}.json").options
+        assert (options["sample_rate"], options["source_rates"]) == (rate, source_rates)
+        lengths = [len(each.waveform) for each in clips(folder / name)]
+        assert set(lengths) == {rate // 2}
+
+
 def break_files(samples: Path, folder: Path) -> dict[str, str]:
     """A folder with good files, and some that are not; their reasons, by the name."""
     shutil.copytree(samples / "test", folder)

@@ -1,6 +1,7 @@
 """The input: every clip once an epoch, the same windows after a restart and everywhere."""
 
 import collections
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -22,13 +23,15 @@ from project.input_fn import (
     train_input,
     windows_of_wav,
 )
+from project.networks import outputs_of
 
 WIN_LEN = 6400
 
 
 @pytest.fixture
 def run(data: Path, tmp_path: Path) -> Run:
-    return make_run(data, tmp_path, train_batch_size=8, eval_batch_size=10).for_training()
+    options = {"train_batch_size": 8, "eval_batch_size": 10, "random_speed": 0.0}
+    return make_run(data, tmp_path, **options).for_training()
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +53,8 @@ def at(run: Run, start: int) -> Run:
 
 
 def take(dataset: tf.data.Dataset, batches: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    return [(f["windows"], labels) for f, labels in dataset.take(batches).as_numpy_iterator()]
+    found = dataset.take(batches).as_numpy_iterator()
+    return [(features["windows"], labels) for features, labels in found]
 
 
 def take_in_a_graph(run: Run, batches: int) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -62,8 +66,12 @@ def take_in_a_graph(run: Run, batches: int) -> list[tuple[np.ndarray, np.ndarray
         return [session.run((features["windows"], labels)) for _ in range(batches)]
 
 
+AUGMENTED = {"random_speed": 0.2, "random_gain_db": 6.0, "random_noise": 0.1, "time_mask": 0.2}
+
+
 @pytest.mark.parametrize("more", [{"num_parallel_calls": 1}, {"cache": "memory"}], ids=str)
 def test_training_goes_on_where_it_stopped(run, more):
+    run = run.replace(**AUGMENTED)
     whole, run = take(train_input(run), 20), run.replace(**more)
     for step in (0, 7):
         rest = take(train_input(at(run, 8 * step)), 20 - step)
@@ -74,6 +82,42 @@ def test_training_goes_on_where_it_stopped(run, more):
             for windows_again, labels_again in others:
                 assert (windows == windows_again).all()
                 assert (labels == labels_again).all()
+
+
+def test_augmentation_is_that_of_the_sample_and_the_seed(run):
+    augmented = run.replace(**AUGMENTED)
+    (plain, _), ((found, _)) = (
+        next(train_input(each).as_numpy_iterator()) for each in (run, augmented)
+    )
+    again, _ = next(train_input(at(augmented, 8)).as_numpy_iterator())
+    other, _ = next(train_input(augmented.replace(random_seed=1)).as_numpy_iterator())
+    second, _ = list(train_input(augmented).take(2).as_numpy_iterator())[1]
+    for name in ("windows", "masks"):
+        np.testing.assert_array_equal(again[name], second[name])
+        assert np.abs(other[name] - found[name]).max() > 0.1
+    assert np.abs(plain["windows"] - found["windows"]).max(axis=1).min() > 0.01
+    assert (found["masks"].shape, found["masks"].min() >= 0) == ((8, 2, 2), True)
+
+
+def test_a_network_sees_masks_in_training_only(run):
+    """Of a time mask of 1, less is left than of one of 0; evaluation has none."""
+    features, _ = next(train_input(run).as_numpy_iterator())
+    evaluated, _ = next(evaluation_input(run, run.settings.train_data).as_numpy_iterator())
+    assert "masks" not in evaluated
+    masked = {**features, "masks": np.full([8, 2, 2], 0.999, np.float32)}
+    unmasked = {name: features[name] for name in features if name != "masks"}
+
+    def outputs(features: dict, **options: float) -> np.ndarray:
+        params = dataclasses.replace(run.hyperparameters, **options)
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            more = {"training": False, "dtype": "float32", "params": params, "seed": 0}
+            found = outputs_of(features, run.head, **more)
+            session.run(tf.compat.v1.global_variables_initializer())
+            return session.run(found)
+
+    np.testing.assert_array_equal(outputs(masked), outputs(unmasked))
+    assert np.abs(outputs(masked, time_mask=0.9) - outputs(masked)).max() > 1e-4
+    np.testing.assert_array_equal(outputs(unmasked, time_mask=0.9), outputs(unmasked))
 
 
 Sample = tuple[int, int, bytes]

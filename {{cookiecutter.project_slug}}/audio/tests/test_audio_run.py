@@ -230,12 +230,37 @@ def test_data_that_is_not_for_this_model_is_one_line(fresh, samples, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"max_hz": 8001}, "max_hz: 8001 is not above min_hz, 60, and at most half of sample_rate"),
-        ({"min_hz": 7600}, "max_hz: 7600 is not above min_hz, 7600"),
+        (
+            {"sample_rate": 16000, "max_hz": 8001},
+            "max_hz: 8001 is not above min_hz, 60, and at most half of sample_rate",
+        ),
+        (
+            {"sample_rate": 16000, "min_hz": 7600, "max_hz": 7600},
+            "max_hz: 7600 is not above min_hz, 7600",
+        ),
         ({"frame_secs": 1.5}, "frame_secs: 1.5 is above window_secs, 0.4"),
-        ({"hop_secs": 1e-5}, "hop_secs: frame_secs and hop_secs have to be at least a samp"),
+        (
+            {"sample_rate": 16000, "hop_secs": 1e-5},
+            "hop_secs: frame_secs and hop_secs have to be at least a samp",
+        ),
     ],
 )
 def test_hyperparameters_that_contradict_each_other_are_one_line(options, message):
     with pytest.raises(UserError, match=message):
         Hyperparameters(**{**small_options(), **options})
+
+
+def test_the_model_has_the_rate_of_its_data_unless_it_is_given(fresh, samples, tmp_path):
+    """The archive's rate, 0.475 of it as the highest frequency; checkpoint and export keep them."""
+    data = tmp_path / "telephone"
+    convert(samples / "test", data, "train", "--sample_rate", 8000)
+    run = make_run(data, tmp_path, test_data=str(data / "validation"), train_epochs=1)
+    found = run.for_training().hyperparameters
+    assert (found.sample_rate, found.max_hz, found.win_len) == (8000, 3800.0, 3200)
+    start_training(run)
+    trained, _ = run.replace(train_data="elsewhere").trained()
+    assert (trained.hyperparameters.sample_rate, trained.hyperparameters.max_hz) == (8000, 3800.0)
+    given = make_run(fresh, tmp_path / "given", sample_rate=16000, max_hz=4000.0).for_training()
+    assert (given.hyperparameters.sample_rate, given.hyperparameters.max_hz) == (16000, 4000.0)
+    with pytest.raises(UserError, match="max_hz: 4001 is not above .* at most half of sample_rate"):
+        make_run(data, tmp_path / "high", max_hz=4001.0).for_training()

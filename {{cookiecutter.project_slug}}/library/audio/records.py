@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import hashlib
+import io
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import h5py
 import numpy as np
+import soundfile
 
 from library.audio.archives import (
     Archive,
@@ -22,7 +24,7 @@ from library.audio.archives import (
 from library.audio.files import canonical_waveform
 from library.config import option
 from library.data import EDGE, DamagedRecordError, Label, Shard, Target
-from library.util import replacing
+from library.util import counted, replacing
 
 UNIT = "audio clips"
 SUFFIX = ".h5"
@@ -35,6 +37,8 @@ FRAME_SECS = 0.1
 QUIETEST = 1e-3
 """Share of the loudest energy: what is below differs from copy to copy in an MP3."""
 RANGE_DB = 80.0
+MAX_DEFAULT_RATE = 16000
+"""Samples per second: more, which speech does not need, has to be asked for."""
 
 open_data = Archive
 Clip = tuple[np.ndarray, int]
@@ -45,16 +49,58 @@ Clip = tuple[np.ndarray, int]
 class ShardOptions:
     """Audio clips"""
 
-    sample_rate: int = option(
-        16000, "samples per second that all clips are resampled to", minimum=1000, maximum=192_000
+    sample_rate: int | None = option(
+        None,
+        "samples per second that all clips are resampled to; null: the commonest of the files, but "
+        f"at most {MAX_DEFAULT_RATE}",
+        minimum=1000,
+        maximum=192_000,
     )
     chunk_secs: float = option(1.0, "seconds stored together: a training window", above=0)
+
+    @property
+    def rate(self) -> int:
+        return self.sample_rate or MAX_DEFAULT_RATE
+
+
+@dataclasses.dataclass(frozen=True)
+class _ResolvedOptions(ShardOptions):
+    """With what the files say."""
+
+    source_rates: dict[str, int] = dataclasses.field(default_factory=dict)
+
+
+def resolve_options(
+    options: ShardOptions,
+    survey: Callable[[Callable[[bytes], str]], dict[str, int]],
+    known: Mapping[str, Any],
+) -> ShardOptions:
+    """The options with a sample rate: see `library.data.Modality`."""
+    found = survey(_source_rate)
+    rates = {rate: count for rate, count in found.items() if rate}
+    commonest = max(map(int, rates), key=lambda rate: (rates[str(rate)], rate), default=None)
+    usual = min(commonest or MAX_DEFAULT_RATE, MAX_DEFAULT_RATE)
+    rate = options.sample_rate or known.get("sample_rate") or usual
+    if rates:
+        files = counted(sum(found.values()), "files")
+        counts = ", ".join(f"{each} ({count})" for each, count in rates.items())
+        print(f"sample rates of {files}: {counts}; the dataset has {rate}")
+    fields = dataclasses.asdict(options) | {"sample_rate": rate}
+    return _ResolvedOptions(**fields, source_rates=rates)
+
+
+def _source_rate(data: bytes) -> str:
+    """The sample rate of a file, nothing for one that cannot be used."""
+    try:
+        return str(soundfile.info(io.BytesIO(data)).samplerate)
+    except soundfile.LibsndfileError:
+        return ""
 
 
 def canonicalize(data: bytes, options: ShardOptions) -> Clip:
     """What is kept of a file: its waveform, and the length of a chunk."""
-    waveform = canonical_waveform(data, sample_rate=options.sample_rate)
-    return waveform, max(1, round(options.chunk_secs * options.sample_rate))
+    waveform = canonical_waveform(data, sample_rate=options.rate)
+    return waveform, max(1, round(options.chunk_secs * options.rate))
 
 
 # ---- shards --------------------------------------------------------------------------------------
@@ -143,7 +189,7 @@ def thumbnail(clip: Clip, options: ShardOptions) -> bytes:
     They are relative to the loudest one, in decibels, RANGE_DB in 255 levels.
     """
     parts = np.array_split(clip[0] / np.float32(32768), EDGE)
-    energies = np.array([_band_energies(part, options.sample_rate) for part in parts])
+    energies = np.array([_band_energies(part, options.rate) for part in parts])
     decibels = 10 * np.log10(energies / max(energies.max(), 1e-12) + QUIETEST)
     return np.uint8(np.clip(-decibels / RANGE_DB, 0, 1) * 255).tobytes()
 

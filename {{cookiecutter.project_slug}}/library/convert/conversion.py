@@ -82,6 +82,7 @@ def _convert(options: ConvertOptions, shard_options: Any, modality: Modality) ->
     plan = Plan(options, shard_options, modality, listing)
     with plan.translate_errors():
         plan.open()
+        plan = plan.resolved()
         jobs = {name: plan.shard_jobs(name, files) for name, files in plan.split().items()}
         if not options.finalize:
             chosen = [job for of_set in jobs.values() for job in of_set[options.chosen]]

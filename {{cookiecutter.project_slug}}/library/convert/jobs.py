@@ -1,5 +1,6 @@
 """Jobs of a conversion: what is done with some files, in a worker, and a report that comes last."""
 
+import collections
 import contextlib
 import dataclasses
 import hashlib
@@ -111,6 +112,11 @@ def _stack(count: int, seen: Mapping[int, bytes]) -> np.ndarray:
 def _save(path: Path, array: np.ndarray) -> None:
     with replacing(path) as temporary, open(temporary, "wb") as file:
         np.save(file, array)
+
+
+def survey_files(job: ShardJob, bad: Mapping[int, str], tell: Tell) -> Report:
+    """Count what a function, the options of the job, says of files."""
+    return collections.Counter(job.options(data) for _, data in _read_files(job, bad, tell, []))
 
 
 def verify_shard(job: ShardJob, bad: Mapping[int, str], tell: Tell) -> Report:

@@ -25,16 +25,16 @@ from library.convert.duplicates import (
     near_duplicates,
     stacked,
 )
-from library.convert.jobs import Report, ShardJob, scan_files, write_shard
+from library.convert.jobs import Report, ShardJob, scan_files, survey_files, write_shard
 from library.convert.listing import FileListing, Files
 from library.convert.options import VALIDATION, ConvertOptions
 from library.convert.workers import run_jobs
-from library.data import Modality
+from library.data import Card, Modality
 from library.util import Progress, RunError, UserError, counted, remove_leftovers, write_text
 
 FORMAT_VERSION = 3
 """Of the folder of a conversion that is not finished."""
-FILES_PER_SCAN = 500
+FILES_PER_SCAN, FILES_PER_SURVEY = 500, 100
 LARGE_SHARE, FEW = 0.1, 5
 """Of a class in one group of near duplicates, above which it is reported; in files, too."""
 RESUMES = "finished shards are kept: the same command resumes with the others"
@@ -87,6 +87,20 @@ class Plan:
         if not shared:
             remove_leftovers(self.partial)
         write_text(file, plan)
+
+    def resolved(self) -> "Plan":
+        """The same, with what the options of the modality leave to the files."""
+        card = self.options.card_of_classes
+        known = Card.load(card).options if card else {}
+        resolved = self.modality.resolve_options(self.shard_options, self._survey, known)
+        return dataclasses.replace(self, shard_options=resolved)
+
+    def _survey(self, fact: Callable[[bytes], str]) -> dict[str, int]:
+        """How many of some files there are of each `fact`, the commonest first."""
+        files = self.listing.files[:: -(-len(self.listing.files) // FILES_PER_SURVEY)]
+        job = dataclasses.replace(self.job(survey_files, "scan-survey", files), options=fact)
+        self.run([job], "files surveyed", "scans")
+        return dict(sorted(job.read_report().items(), key=lambda item: (-item[1], item[0])))
 
     def split(self) -> dict[str, Files]:
         """The files of each dataset to write, shuffled."""

@@ -47,6 +47,20 @@ class Modality(Protocol):
     ShardOptions: Any  # a dataclass of the options of its own
     sample_data: ModuleType  # make(folder, per_class=..., seed=...) writes files to learn from
 
+    def resolve_options(
+        self,
+        options: Any,
+        survey: Callable[[Callable[[bytes], str]], dict[str, int]],
+        known: Mapping[str, Any],
+    ) -> Any:
+        """The options, with what they leave to the files.
+
+        Args:
+            options: ShardOptions.
+            survey: counts what a function says of some files, in a worker.
+            known: the options of the dataset that this one is for, as a test set.
+        """
+
     def canonicalize(self, data: bytes, options: Any) -> Any:
         """What is kept of a file; BadFileError where it cannot be used."""
 

@@ -48,6 +48,11 @@ class ShardOptions:
     jpeg_quality: int = option(95, "quality of images that are encoded", minimum=1, maximum=100)
 
 
+def resolve_options(options: ShardOptions, survey: object, known: object) -> ShardOptions:
+    """The options as they are: they leave nothing to the files."""
+    return options
+
+
 @dataclasses.dataclass(frozen=True)
 class Jpeg:
     """An encoded image, decoded once to be sure that it can be."""
