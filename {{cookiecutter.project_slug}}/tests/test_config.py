@@ -417,10 +417,7 @@ def test_what_is_printed_is_a_set_that_resolves_to_the_same(file):
             "defualt: {rate: 1}",
             "FILE: there is no set default; it has defualt (did you mean defualt?)",
         ),
-        (
-            "default:\n  count: 99",
-            "FILE:2, set default: count: 99 is above 100 times rate, 0.5",
-        ),
+        ("default:\n  count: 99", "FILE:2, set default: count: 99 is above 100 times rate, 0.5"),
     ],
 )
 def test_a_mistake_is_told_in_one_line(tmp_path, content, line):

@@ -9,13 +9,7 @@ import pytest
 import tensorflow as tf
 from conftest import make_run, run_program, small_model
 
-from library.profile import (
-    bottleneck,
-    measure_stages,
-    measure_storage,
-    profile_training,
-    verdict,
-)
+from library.profile import bottleneck, measure_stages, measure_storage, profile_training, verdict
 from project import input_fn, networks
 from project.settings import modality
 

@@ -160,15 +160,7 @@ def test_what_is_recorded_is_replayed(
         tf.data.Dataset.from_tensors({2: 1.0, 10: 2.0, 1: "three"}).repeat(3),
         tf.data.Dataset.range(0).map(lambda i: {"never": tf.zeros([3, 4])}),
     ],
-    ids=[
-        "ragged",
-        "ragged batches",
-        "sparse",
-        "batches",
-        "named tuples",
-        "int keys",
-        "none",
-    ],
+    ids=["ragged", "ragged batches", "sparse", "batches", "named tuples", "int keys", "none"],
 )
 def test_composite_and_batched_elements_are_replayed(tmp_path, dataset):
     count = record_dataset(dataset, tmp_path / "r", elements_per_file=2)

@@ -181,10 +181,7 @@ def test_names_may_hold_anything(tmp_path):
         (stats_of(["only"], [(0, 0)]), "only"),
         (stats_of(["a", "b"], [(0, 1)] * 50), f"{WORST} of 50 mistakes, most confident first."),
         (stats_of(["a", "b"], [(0, 1)] * 2, (64, 200)), 'class="gallery broad"'),
-        (
-            stats_of([f"c{i}" for i in range(120)], [(5, 7)]),
-            "Lowest F1 first: 50 of 120;",
-        ),
+        (stats_of([f"c{i}" for i in range(120)], [(5, 7)]), "Lowest F1 first: 50 of 120;"),
     ],
     ids=["no mistake", "no example", "one class", "many mistakes", "wide", "many classes"],
 )
