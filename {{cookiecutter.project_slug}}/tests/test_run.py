@@ -422,7 +422,7 @@ def test_run_yaml_keeps_what_every_start_used(fresh):
     words += ["--train_epochs", 2, "--learning_rate", "1e-4"]
     process = run_program("run.py", *words, cwd=fresh)
     assert "changed since the last start: train_epochs: 1.0 -> 2.0\n" in process.stdout
-    assert re.search(r"since the last start: learning_rate: 0\.00\d -> 0\.0001\n", process.stdout)
+    assert re.search(r"since the last start: learning_rate: 0\.0\d+ -> 0\.0001\n", process.stdout)
     assert process.stdout.count("changed") == 2
 
     path = fresh / "runs/default/checkpoints/run.yaml"
