@@ -208,7 +208,7 @@ class Settings(
         for name in ("model_dir", "best_model_dir", "model", "warm_start_from"):
             path = getattr(self, name)
             line = f"{name}: {path} has one of {PATTERN}, which are a pattern for TensorFlow"
-            mistakes[line] = path and {*path.as_posix()} & {*PATTERN}
+            mistakes[line] = path and {*Path(path).as_posix()} & {*PATTERN}
         if any(mistakes.values()):
             raise UserError(*(line for line, is_there in mistakes.items() if is_there))
 
