@@ -39,7 +39,7 @@ def constant(module: str, name: str) -> float:
 
 PATIENCE_SECS = constant("cluster", "PATIENCE_SECS")
 COMING_SECS = constant("cluster", "COMING_SECS")
-CHIEF_SECS = constant("roles", "CHIEF_PATIENCE_SECS")
+CHIEF_SECS = constant("cluster", "CHIEF_PATIENCE_SECS")
 MAX_RESTARTS = int(constant("local_cluster", "MAX_RESTARTS"))
 
 
