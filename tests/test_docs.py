@@ -11,7 +11,8 @@ from conftest import MODALITIES, TEMPLATE, python
 from messages import is_printed
 
 OTHER_FLAGS = {"logdir", "port", "lerning_rate", "help", "no-NAME", "NAME", "file"}
-"""Of TensorBoard and argparse, a typo, and what stands for a name."""
+OTHER_FLAGS |= {"seeds", "recipe"}
+"""Of TensorBoard, argparse and benchmarks/recipe.py, a typo, and what stands for a name."""
 OF_THE_OLD_PROGRAM = {"data_dir", "batch_size", "max_steps", "augment"}
 OLD = "from_tensorflow_2.15.md"
 

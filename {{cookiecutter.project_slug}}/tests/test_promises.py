@@ -180,14 +180,18 @@ def weights(run) -> dict[str, bytes]:
 @pytest.mark.slow
 def test_a_run_goes_on_from_the_newest_checkpoint_that_can_be_read(copy, tmp_path, capsys):
     """It ends with the weights of one whose checkpoints were not damaged."""
-    folder = copy.settings.model_dir
+    folder, best = tmp_path / "first/checkpoints", tmp_path / "first/best"
+    first = copy.replace(  # whose rates do not depend on the end of the run
+        model_dir=folder, best_model_dir=best, learning_rate_schedule="constant", warmup_epochs=0.0
+    )
+    start_training(first)
     latest = Path(tf.train.latest_checkpoint(folder)).name
     runs = {}
     for name in ("whole", f"{latest}.index", f"{latest}.data-00000-of-00001", "checkpoint"):
         shutil.copytree(folder, tmp_path / name / "checkpoints")
-        shutil.copytree(copy.settings.best_model_dir, tmp_path / name / "best")
+        shutil.copytree(best, tmp_path / name / "best")
         folders = {"model_dir": tmp_path / name / "checkpoints"}
-        run = copy.replace(**folders, best_model_dir=tmp_path / name / "best", train_epochs=3)
+        run = first.replace(**folders, best_model_dir=tmp_path / name / "best", train_epochs=3)
         if name != "whole":
             os.truncate(run.settings.model_dir / name, 20)
         start_training(run)
