@@ -4,6 +4,7 @@ import dataclasses
 import json
 import types
 import typing
+from math import isfinite
 from typing import Any
 
 LARGE = 2**63
@@ -43,7 +44,7 @@ def typed(kind: Any, value: Any) -> Any:
         return origin(typed(arguments[0], each) for each in value)
     if origin is dict and isinstance(value, dict):
         return {typed(arguments[0], key): typed(arguments[1], each) for key, each in value.items()}
-    if type(value) in (int, float) and not abs(value) < LARGE:  # NaN is not, either
+    if type(value) is int and abs(value) >= LARGE or type(value) is float and not isfinite(value):
         raise ValueError("not a number, or too large a one")
     if origin is float and type(value) is int:
         return float(value)
