@@ -184,10 +184,10 @@ def damaged(data: Path, folder: Path) -> Path:
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A folder on a disk of 20 MB, which is room for three checkpoints and a half."""
+    """A folder on a disk of 48 MB, which is room for three checkpoints and a half."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=20m", "tmpfs", str(folder)]
+    mount = ["mount", "-t", "tmpfs", "-o", "size=48m", "tmpfs", str(folder)]
     if sys.platform != "linux" or subprocess.run(mount, capture_output=True).returncode:
         pytest.skip("mounting takes the rights of root on Linux")
     yield folder

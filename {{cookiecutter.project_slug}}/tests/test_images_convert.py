@@ -196,7 +196,7 @@ def test_a_full_disk_keeps_what_is_finished(tmp_path, small_disk):
         image = Image.fromarray(noise.integers(0, 256, (300, 300, 3), np.uint8))
         image.save(tmp_path / "in" / "noise" / f"{number}.png", compress_level=1)
     ballast = small_disk / "ballast"
-    ballast.write_bytes(bytes(12 * 2**20))
+    ballast.write_bytes(bytes(40 * 2**20))
     more = ["--num_shards", 20, "--validation_fraction", 0]
     process = convert(tmp_path / "in", small_disk, "train", *more, status=1, processes=True)
     (line,) = [line for line in process.stderr.splitlines() if line.startswith("error: ")]
