@@ -8,8 +8,9 @@ from library.util import BadFileError
 
 MAX_PIXELS = 100_000_000
 """Of an image before it is scaled down: a file of 2 KB can claim more than any memory has."""
-MAX_PIXELS_PREDICTED = {"TIFF": 50_000_000, "WEBP": 25_000_000}
-"""Of formats that take up to 7 and 15 bytes a pixel to decode; others take up to 6."""
+MAX_PIXELS_WHOLE = {"WEBP": 25_000_000}
+MOST_PIXELS_WHOLE = 50_000_000
+"""Of an image that has to be decoded whole: WebP takes 15 bytes a pixel, others up to 7."""
 BAND = 64
 """Rows that are made at the same time."""
 
@@ -19,13 +20,16 @@ def scaled(image: Image.Image, pixels: int) -> Image.Image:
 
     In bands: all of a large image in another mode takes more memory than the image itself.
     """
-    limit = MAX_PIXELS_PREDICTED.get(image.format or "", MAX_PIXELS)
+    has_drafts = image.format in ("JPEG", "MPO") and "progressive" not in image.info
+    limit = (
+        MAX_PIXELS if has_drafts else MAX_PIXELS_WHOLE.get(image.format or "", MOST_PIXELS_WHOLE)
+    )
     if image.width * image.height > limit:
         raise BadFileError(f"too large: {image.width} x {image.height} pixels, above {limit:,}")
     if image.width * image.height <= pixels:
         return image
     times = math.ceil(math.sqrt(image.width * image.height / pixels))
-    image.draft(None, (image.width // times, image.height // times))  # only a JPEG has drafts
+    image.draft(None, (image.width // times, image.height // times))
     times = math.ceil(math.sqrt(image.width * image.height / pixels))
     mode = image.mode if image.mode in ("L", "RGB", "CMYK", "F") else "RGB"
     if image.mode.startswith("I"):

@@ -22,7 +22,7 @@ FILES_PER_TASK, TASKS_AHEAD = 2, 16
 """What threads read ahead of the model."""
 MAX_MB = 100
 """Megabytes of a file: one that is larger is no image or clip, but a video or an archive."""
-BYTES_READ = 2 * MAX_MB * 10**6
+BYTES_READ = MAX_MB * 10**6
 """Of the files that threads hold at the same time."""
 
 Row = dict[str, Any]
