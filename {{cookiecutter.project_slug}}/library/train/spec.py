@@ -143,6 +143,10 @@ def _training(
             by_chief = chosen.make_session_run_hook(run.cluster.is_chief)
             hooks = [by_chief, SyncReplicasShutdownHook()]
             train_op = chosen.apply_gradients(pairs, step)
+            if params.average_decay:
+                with tf.control_dependencies([train_op]):  # which has counted the step
+                    averages = update_averages(params.average_decay, step - 1)
+                train_op = averages if run.cluster.is_chief else train_op  # once for all trainers
             return EstimatorSpec(mode, loss=loss, train_op=train_op, training_hooks=hooks)
         # Not by the optimizer: a step that overflows in float16 is a step of the data all the same.
         done = chosen.apply_gradients(pairs)
