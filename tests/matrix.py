@@ -2,8 +2,9 @@
 
 Each version gets an environment of its own. There the tests of the Estimator and of training run;
 then the wheel of estimator/ runs an old program unedited, and the project trains on the same images
-with the same seed. All losses of both have to be those of TensorFlow 2.15.1. The table that is
-printed at the end is that of estimator/README.md.
+with the same seed. All losses of both have to be those of TensorFlow 2.15.1. At last, each feature
+of the Estimator is tried (tests/features.py). The two tables that are printed at the end are those
+of README.md and docs/from_tensorflow_2.15.md.
 
     python tests/matrix.py build/matrix --canary     the nightly build instead
     python tests/matrix.py build/matrix --quick      of the tests, only those of the Estimator
@@ -64,6 +65,7 @@ def main() -> None:
     versions = [each for each in versions if options.only in each[1] or each == REFERENCE]
     project = render(folder)
     rows, expected = [], dict[str, list[float]]()
+    tried = dict[str, dict[str, str]]()
     for python, requirement in versions:
         print(f"\n== {requirement}, Python {python}", flush=True)
         program = environment(folder, python, requirement, project)
@@ -73,6 +75,7 @@ def main() -> None:
         difference = max(worst(losses[name], expected[name]) for name in losses)
         counts = " + ".join(str(len(each)) for each in losses.values())
         tensorflow, keras = versions_of(program)
+        tried[f"{tensorflow}, Python {python}"] = features(program)
         rows.append(
             f"| {tensorflow} | {keras} | {python} | {passed} | {counts} | {difference:.0e} |"
         )
@@ -80,6 +83,9 @@ def main() -> None:
             sys.exit(f"{requirement}: losses differ by {difference} from those of {REFERENCE[1]}")
     print("\n| TensorFlow | tf-keras | Python | tests passed | losses | largest difference |")
     print("| --- | --- | --- | --- | --- | --- |", *rows, sep="\n")
+    print(f"\n| | {' | '.join(tried)} |\n|{' --- |' * (1 + len(tried))}")
+    for name in next(iter(tried.values())):
+        print("|", " | ".join([name, *(answers[name] for answers in tried.values())]), "|")
 
 
 def render(folder: Path) -> Path:
@@ -159,6 +165,13 @@ def project_losses(program: Path, project: Path) -> list[float]:
     call(program, "run.py", *words, "--best_model_dir", "matrix/best", cwd=project)
     losses: list[float] = json.loads(call(program, "-c", LOSSES, cwd=project).splitlines()[-1])
     return losses
+
+
+def features(program: Path) -> dict[str, str]:
+    """Whether each feature of the Estimator works."""
+    printed = call(program, "-m", "tf_estimator_compat", TEMPLATE / "tests" / "features.py")
+    answers: dict[str, str] = json.loads(re.findall("^{.*}$", printed, re.M)[-1])
+    return answers
 
 
 def versions_of(program: Path) -> tuple[str, str]:

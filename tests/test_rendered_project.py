@@ -19,12 +19,25 @@ def test_the_project_of_images_passes_its_tests_where_it_is_rendered(projects):
     assert " passed" in python(*PYTEST, *files, cwd=projects["images"])
 
 
+SAME = [
+    "beam",
+    "command_line",
+    "config_properties",
+    "estimator",
+    "optimizers",
+    "recording",
+    "workers",
+]
+"""Slow tests of what knows nothing of the modality: they run in place."""
+
+
 @pytest.mark.slow
 def test_the_project_of_audio_passes_its_tests(projects):
     # In place, the tests are those of the project of images, and of library/audio.
     words = ["-n", "logical", "--dist", "worksteal"]
     assert " passed" in python(*PYTEST, *words, cwd=projects["audio"])
-    assert " passed" in python(*PYTEST, *words, "-m", "slow", cwd=projects["audio"])
+    words += ["-m", "slow", *(f"--ignore=tests/test_{name}.py" for name in SAME)]
+    assert " passed" in python(*PYTEST, *words, cwd=projects["audio"])
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +41,10 @@ def copy_project(folder: Path) -> None:
         shutil.copy(ROOT / name, folder)
 
 
+LIMIT_SECS = 1200
+"""Seconds after which a program hangs, however slow and busy the machine is."""
+
+
 def run_program(*words: object, cwd: Path, status: int = 0, **environment: str):
     """Run `python WORDS` as a user would; the outcome has stdout and stderr.
 
@@ -53,12 +58,28 @@ def run_program(*words: object, cwd: Path, status: int = 0, **environment: str):
         env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", **environment},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=LIMIT_SECS,
     )
     assert process.returncode == status, process.stdout + process.stderr
     if status == 2:
         assert "Traceback" not in process.stderr
     return process
+
+
+def run_signaled(
+    *words: object, cwd: Path, signals: Sequence[int], at_line: str = "", at_files: str = ""
+):
+    """Run a program that sends itself signals at a known moment: see signals/sitecustomize.py."""
+    status = -signal.SIGKILL if signal.SIGKILL in signals else 130
+    return run_program(
+        *words,
+        cwd=cwd,
+        status=status,
+        PYTHONPATH=str(ROOT / "tests" / "signals"),
+        SIGNALS=" ".join(str(int(number)) for number in signals),
+        AT_LINE=at_line,
+        AT_FILES=at_files,
+    )
 
 
 @dataclasses.dataclass

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import tensorflow as tf
-from conftest import ROOT, run_program, small_model
+from conftest import LIMIT_SECS, ROOT, run_program, small_model
 from test_estimator import linear_input, linear_model
 
 from library.distribute import Cluster, run_local_cluster, wait_until_gone, wait_until_there
@@ -142,7 +142,7 @@ def test_a_worker_ends_when_another_does_not_come():
         "end_unless_there(dict([('worker 1', 'localhost:1')]), secs=1); time.sleep(60)"
     )
     process = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_SECS
     )
     assert process.returncode == 1
     assert process.stderr.splitlines()[-1] == (
@@ -225,14 +225,14 @@ class Tasks:
     def log(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text(errors="replace")
 
-    def wait_for(self, name: str, pattern: str, secs: float = 300) -> None:
+    def wait_for(self, name: str, pattern: str, secs: float = LIMIT_SECS) -> None:
         deadline = time.monotonic() + secs
         while not re.search(pattern, self.log(name), re.M):
             assert time.monotonic() < deadline, self.log(name)
             assert self.processes[name].poll() is None, self.log(name)
             time.sleep(0.1)
 
-    def status(self, name: str, secs: float = 300) -> int:
+    def status(self, name: str, secs: float = LIMIT_SECS) -> int:
         try:
             return self.processes[name].wait(secs)
         except subprocess.TimeoutExpired:
@@ -264,7 +264,7 @@ def tasks(data, tmp_path):
 def test_a_killed_worker_rejoins_and_a_killed_server_ends_a_run_that_goes_on(tasks, tmp_path):
     run = tasks(chief=1, worker=2, ps=1)
     # A worker waits: 5 s for each before it, and then for the chief, looking every 30 s.
-    more = ("--train_epochs", 1000, "--learning_rate", 1e-3, "--train_batch_size", 4)
+    more = ("--train_epochs", 100_000, "--learning_rate", 1e-3, "--train_batch_size", 4)
     more += ("--epochs_between_evals", 20, "--log_steps", 100)
     run.start_all(*more)
     run.wait_for("worker-1", "^step [1-9]")

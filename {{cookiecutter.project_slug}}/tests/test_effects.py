@@ -17,7 +17,10 @@ import tensorflow as tf
 from conftest import convert, make_run
 
 from library.config import Settings
-from library.train import run_evaluation, start_training
+from library.data import num_train_examples
+from library.images import normalize
+from library.nn import batch_norm, conv
+from library.train import Plan, Run, run_evaluation, start_training
 from project import networks
 from project.settings import Hyperparameters
 
@@ -68,6 +71,7 @@ EFFECTS: dict[str, tuple] = {
     "adam_beta2": (0.5, WEIGHTS),
     "adam_epsilon": (1e-2, WEIGHTS),
     "average_decay": (0.0, EVALUATION),
+    "test_augmentation": ("flip", EVALUATION),
     "learning_rate_schedule": ("exponential", WEIGHTS),
     "warmup_epochs": (1.0, WEIGHTS),
     "decay_epochs": (0.5, WEIGHTS, {"learning_rate_schedule": "exponential"}),
@@ -75,6 +79,7 @@ EFFECTS: dict[str, tuple] = {
     "clip_gradient_norm": (0.01, WEIGHTS),
     "l2_regularization": (1.0, WEIGHTS),
     "xentropy_label_smoothing": (0.4, WEIGHTS),
+    "class_weights": ("balanced", WEIGHTS),
     "input_dtype": ("uint8", WEIGHTS),
     "antialias": (False, WEIGHTS),
     "min_crop_area": (0.3, WEIGHTS),
@@ -85,6 +90,7 @@ EFFECTS: dict[str, tuple] = {
 ELSEWHERE = {"hyperparameter_file", "hyperparameter_set", "max_minutes", "overfit", "live_progress"}
 ELSEWHERE |= {"devices", "sync_replicas", "warm_start_from", "resnet_layers"}
 ELSEWHERE |= {"hub_module", "hub_input_range", "fine_tuning", "fine_tuning_rate_factor"}
+ELSEWHERE |= {"fine_tuned_blocks", "record_features", "print_model"}
 ELSEWHERE |= {"run", "head", "split", "input", "output", "top_k", "images_out", "export_dir"}
 ELSEWHERE |= {"tflite", "check", "trace", "workers", "ps"}
 """Where others come from, ends, a terminal, several processes, modules: other tests have them."""
@@ -99,8 +105,15 @@ DRAWING = ("library.report.figures.png", "library.report.png")
 """Drawing has its own tests, and takes half the time."""
 
 
+def small(images: tf.Tensor, *, training: bool, dtype: str, seed: int, **_: Any) -> tf.Tensor:
+    """Stands for cnn: its graph is built in a fraction of the time."""
+    with tf.compat.v1.variable_scope("stem"):
+        x = conv(tf.cast(normalize(images), dtype), 8, stride=4, seed=seed)
+        return tf.reduce_mean(tf.nn.relu(batch_norm(x, training=training)), axis=[1, 2])
+
+
 def linear(images: tf.Tensor, **_: Any) -> tf.Tensor:
-    """A network other than cnn."""
+    """Another network."""
     return tf.reduce_mean(tf.cast(images, tf.float32) / 255, axis=[1, 2])
 
 
@@ -113,8 +126,8 @@ def here(data: Path, samples: Path, tmp_path_factory: pytest.TempPathFactory) ->
     return here
 
 
-def observe(here: Path, **changed: Any) -> dict[str, Any]:
-    """Train for some steps, evaluate, and collect what there is to see."""
+def new_run(here: Path, **changed: Any) -> Run:
+    """A run of some steps in a folder of its own."""
     start = Path(tempfile.mkdtemp(dir=here)) / "run"
     start.mkdir()
     values = {"train_batch_size": 16, "train_epochs": 1, "epochs_between_evals": 1}
@@ -124,38 +137,55 @@ def observe(here: Path, **changed: Any) -> dict[str, Any]:
             values[name] = str(here / values[name])
         elif name.endswith("_dir"):
             values[name] = start / values[name]
-    run = make_run(here / "data", start, **values)
-    settings = run.settings
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(networks.NETWORKS, "linear", linear)
-        for name in DRAWING:
-            patch.setattr(name, lambda figure, **options: PNG)
-        with contextlib.redirect_stdout(io.StringIO()) as printed:
-            start_training(run)
-        run_evaluation(run)
+    return make_run(here / "data", start, **values)
+
+
+def weights(run: Run) -> dict[str, bytes]:
+    latest = tf.train.latest_checkpoint(str(run.settings.model_dir))
+    names = [name for name, _ in tf.train.list_variables(latest)]
+    return {name: tf.train.load_variable(latest, name).tobytes() for name in names}
+
+
+def graph(here: Path, run: Run) -> list[str]:
+    text = (run.settings.model_dir / "graph.pbtxt").read_text()
+    text = text.replace(str(run.settings.model_dir.parent), "").replace(str(here), "")
+    # Functions have names that are numbered through the process, and are sorted by them.
+    return sorted(re.sub(r"_\d+", "", text).splitlines())
+
+
+def observe_steps(here: Path, **changed: Any) -> dict[str, Any]:
+    """Train for four steps and nothing else: weights and graph."""
+    run = new_run(here, **changed).for_training()
+    run = run.replace(
+        plan=Plan.without_end(run, num_train_examples(run.settings, run.card("train_data")))
+    )
+    run.estimator().train(lambda: run.inputs.train_input(run), max_steps=4)
+    return {WEIGHTS: weights(run), GRAPH: graph(here, run)}
+
+
+def observe(here: Path, **changed: Any) -> dict[str, Any]:
+    """Train and evaluate as the commands do, and collect what there is to see."""
+    run = new_run(here, **changed)
+    settings, start = run.settings, run.settings.model_dir.parent
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        start_training(run)
+    run_evaluation(run)
 
     def from_start(path: str | Path) -> str:
         return str(path).replace(str(start), "").replace(str(here), "")
 
-    model_dir = settings.model_dir
-    latest = tf.train.latest_checkpoint(str(model_dir))
     metrics = json.loads((run.dir / "evaluation" / "test" / "metrics.json").read_text())
     best = json.loads((settings.best_model_dir / "best.json").read_text())
     events = [
         event
-        for file in model_dir.glob("events*")
+        for file in settings.model_dir.glob("events*")
         for event in tf.compat.v1.train.summary_iterator(str(file))
     ]
     batches = run.inputs.evaluation_input(run.trained()[0], settings.test_data)
-    # Functions have names that are numbered through the process, and are sorted by them.
-    graph = re.sub(r"_\d+", "", from_start((model_dir / "graph.pbtxt").read_text()))
     return {
-        WEIGHTS: {
-            name: tf.train.load_variable(latest, name).tobytes()
-            for name, _ in tf.train.list_variables(latest)
-        },
-        GRAPH: sorted(graph.splitlines()),
-        CHECKPOINTS: sorted(path.name for path in model_dir.glob("*.index")),
+        WEIGHTS: weights(run),
+        GRAPH: graph(here, run),
+        CHECKPOINTS: sorted(path.name for path in settings.model_dir.glob("*.index")),
         POINTS: [event.step for event in events if event.HasField("summary")],
         LINES: printed.getvalue().count("\nstep "),
         FOLDERS: sorted(from_start(path) for path in start.iterdir()),
@@ -167,23 +197,30 @@ def observe(here: Path, **changed: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def before(here: Path) -> Callable[..., dict[str, Any]]:
-    """A function that observes each combination of options once."""
-    return functools.cache(lambda **options: observe(here, **options))
+def observed(here: Path) -> Callable[..., dict[str, Any]]:
+    """A function that observes each combination of options once, with a small network."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(networks.NETWORKS, "cnn", small)
+        patch.setitem(networks.NETWORKS, "linear", linear)
+        for name in DRAWING:
+            patch.setattr(name, lambda figure, **options: PNG)
+        yield functools.cache(lambda how, **options: how(here, **options))
 
 
-def test_the_same_options_show_the_same(here, before):
-    assert observe(here, xla=False) == before()
+def test_the_same_options_show_the_same(observed):
+    for how in (observe, observe_steps):
+        assert observed(how, xla=False) == observed(how)
 
 
 @pytest.mark.parametrize("name", EFFECTS)
-def test_another_value_shows(here, before, name):
+def test_another_value_shows(observed, name):
     value, shows, *needs = EFFECTS[name]
     needs = dict(*needs)
-    after = observe(here, **needs, **{name: value})
-    assert after[shows] != before(**needs)[shows]
+    how = observe_steps if shows in (WEIGHTS, GRAPH) else observe
+    before, after = observed(how, **needs), observed(how, **needs, **{name: value})
+    assert after[shows] != before[shows]
     if name in SAME_WEIGHTS:
-        assert after[WEIGHTS] == before(**needs)[WEIGHTS]
+        assert after[WEIGHTS] == before[WEIGHTS]
 
 
 def test_no_option_is_left_out():

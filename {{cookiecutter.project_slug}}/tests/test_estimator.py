@@ -63,7 +63,7 @@ def python(code: str, status: int = 0, **environment: str) -> str:
         env={**clean, "PYTHONPATH": str(ROOT), **environment},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=1200,
     )
     assert process.returncode == status, process.stdout + process.stderr
     return process.stdout + process.stderr
@@ -418,5 +418,5 @@ def old_program(*words: str, **environment: str) -> subprocess.CompletedProcess:
         env={**clean, **environment},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=1200,
     )

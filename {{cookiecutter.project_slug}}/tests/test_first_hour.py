@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import ROOT, copy_project, run_program, small_model
+from conftest import LIMIT_SECS, ROOT, copy_project, run_program, small_model
 
 pytestmark = pytest.mark.slow  # programs are run as processes
 
@@ -158,7 +158,7 @@ def predict(project: Path, *words: object, names: str = ""):
         input=names,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=LIMIT_SECS,
     )
 
 

@@ -5,15 +5,12 @@ import dataclasses
 import re
 import shutil
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import ROOT, convert, run_convert
+from conftest import convert, run_convert, run_signaled
 from PIL import Image
 from test_convert_dataset import files, verify
 
@@ -112,36 +109,15 @@ def test_broken_images_are_listed(samples, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_conversion_that_is_stopped_leaves_nothing_that_looks_finished(tmp_path, number):
-    (tmp_path / "in" / "noise").mkdir(parents=True)
-    noise = np.random.default_rng(0).integers(0, 256, (700, 700, 3), np.uint8)
-    Image.fromarray(noise).save(tmp_path / "in" / "noise" / "0.png", compress_level=1)
-    for i in range(1, 300):
-        shutil.copy(tmp_path / "in" / "noise" / "0.png", tmp_path / "in" / "noise" / f"{i}.png")
+    make_images(tmp_path / "in", 300)
     words = ["--dataset_dir", "in", "--tfrecord_filename", "train", "--tfrecord_dir", "out"]
-    process = subprocess.Popen(
-        [
-            sys.executable,
-            ROOT / "convert_dataset.py",
-            *words,
-            "--num_shards",
-            "100",
-            "--num_workers",
-            "1",
-        ],
-        cwd=tmp_path,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    while not list(tmp_path.glob("out/.train.partial/train-*.json")):
-        assert process.poll() is None
-        time.sleep(0.01)
-    process.send_signal(number)
-    _, errors = process.communicate(timeout=60)
+    words += ["--num_shards", "100", "--num_workers", "1"]
+    moment = {"signals": [number], "at_files": "out/.train.partial/train-*.json 2"}
+    process = run_signaled("convert_dataset.py", *words, cwd=tmp_path, **moment)
     assert not [path for path in (tmp_path / "out").iterdir() if path.name[0] != "."]
     if number != signal.SIGKILL:
-        assert process.returncode == 130
-        assert "finished shards are kept: the same command resumes" in errors
-        assert "Traceback" not in errors
+        assert "finished shards are kept: the same command resumes" in process.stderr
+        assert "Traceback" not in process.stderr
     process = convert(tmp_path / "in", tmp_path / "out", "train", "--num_shards", 100)
     assert re.search("resuming: [1-9][0-9]? of 100 shards already done", process.stdout)
     assert Card.load(tmp_path / "out" / "train.json").num_examples == 300
@@ -160,28 +136,20 @@ def make_images(folder: Path, count: int, classes: int = 2) -> None:
 
 @pytest.mark.slow
 def test_ten_kills_change_nothing(tmp_path):
-    make_images(tmp_path / "in", 4000)
+    make_images(tmp_path / "in", 1500)
     more = ["--validation_fraction", 0.2, "--num_shards", 100, "--num_workers", 2]
     convert(tmp_path / "in", tmp_path / "whole", "train", *more)
     words = ["--dataset_dir", "in", "--tfrecord_filename", "train", "--tfrecord_dir", "out", *more]
     random = np.random.default_rng(1)
 
     def finished() -> int:
-        """Parts: 8 that look at 500 files each, then 125 shards."""
+        """Parts: 3 that look at 500 files each, then 125 shards."""
         return len(list(tmp_path.glob("out/.train.partial/*.json")))
 
     for _ in range(10):
         parts = finished() + random.integers(1, 5)
-        process = subprocess.Popen(
-            [sys.executable, ROOT / "convert_dataset.py", *map(str, words)],
-            cwd=tmp_path,
-            start_new_session=True,
-        )
-        while finished() < parts:
-            assert process.poll() is None
-        time.sleep(random.uniform(0, 0.02))
-        process.kill()  # its workers end by themselves
-        assert process.wait() == -signal.SIGKILL
+        moment = {"signals": [signal.SIGKILL], "at_files": f"out/.train.partial/*.json {parts}"}
+        run_signaled("convert_dataset.py", *words, cwd=tmp_path, **moment)
         assert not [path for path in (tmp_path / "out").glob("*") if path.name[0] != "."]
     process = convert(tmp_path / "in", tmp_path / "out", "train", *more)
     assert "shards already done" in process.stdout

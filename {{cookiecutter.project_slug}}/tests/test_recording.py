@@ -15,7 +15,7 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import ROOT
+from conftest import LIMIT_SECS, ROOT
 
 from library.data import record_dataset, replay_dataset
 from library.util import UserError
@@ -286,7 +286,7 @@ def test_ctrl_c_keeps_the_file_that_is_being_written(tmp_path):
     wait_for(tmp_path, "r/.record-*.tmp", 1, process)
     time.sleep(0.5)
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=LIMIT_SECS)
     assert process.returncode != 0
     found = [int(first) for first, _ in replay_dataset(tmp_path / "r")]
     assert found == list(range(len(found)))

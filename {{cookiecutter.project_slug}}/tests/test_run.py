@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import yaml
-from conftest import convert, copy_project, run_program
+from conftest import LIMIT_SECS, convert, copy_project, run_program, run_signaled
 from PIL import Image
 
 from library.train import global_step_of
@@ -131,46 +131,31 @@ def test_prediction_and_export_agree(trained, samples):
 # ---- stopping ----------------------------------------------------------------------------------
 
 
-def start(*words: object, cwd: Path) -> subprocess.Popen:
-    return subprocess.Popen(
-        [sys.executable, "run.py", *map(str, words)],
-        cwd=cwd,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
 LONG = [*SHORT, "--train_epochs", 1000, "--log_steps", 1]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_run_that_is_stopped_saves_and_goes_on(fresh, number):
-    process = start(*LONG, cwd=fresh)
-    for line in process.stdout:
-        if line.startswith("step 5 "):
-            process.send_signal(number)
-            break
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert "Traceback" not in errors
+    process = run_signaled("run.py", *LONG, cwd=fresh, signals=[number], at_line="step 5 ")
+    assert "Traceback" not in process.stderr
     step = latest_step(fresh)
-    assert f"interrupted: saved at step {step}; run the same command to resume" in errors
-    assert 5 <= step < 100
+    assert f"interrupted: saved at step {step}; run the same command to resume" in process.stderr
+    assert step in (5, 6)
     again = run_program("run.py", *SHORT, "--train_epochs", 8, cwd=fresh)
     assert f"training from step {step} to" in again.stdout
 
 
 def test_a_stop_within_an_evaluation_is_quick_and_the_evaluation_made_up_for(fresh):
-    words = [*LONG, "--eval_batch_size", 1]
-    process = start(*words, cwd=fresh)
+    words = map(str, ["run.py", *LONG, "--eval_batch_size", 1])
+    pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    process = subprocess.Popen([sys.executable, *words], cwd=fresh, text=True, **pipes)
     while not (
         fresh / "runs/default/checkpoints/model.ckpt-9.index"
     ).exists():  # its evaluation begins
         assert process.poll() is None
         time.sleep(0.01)
     process.send_signal(signal.SIGTERM)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=LIMIT_SECS)
     assert process.returncode == 130
     assert "interrupted: saved at step" in errors
     if not (fresh / "runs/default/best/best.json").exists():
@@ -181,15 +166,9 @@ def test_a_stop_within_an_evaluation_is_quick_and_the_evaluation_made_up_for(fre
 
 
 def test_a_second_signal_ends_the_process_at_once(fresh):
-    process = start(*LONG, cwd=fresh)
-    for line in process.stdout:
-        if line.startswith("step 12 "):
-            break
-    process.send_signal(signal.SIGINT)
-    process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert latest_step(fresh) >= 9
+    both = [signal.SIGINT, signal.SIGTERM]
+    run_signaled("run.py", *LONG, cwd=fresh, signals=both, at_line="step 12 ")
+    assert latest_step(fresh) == 9
     again = run_program("run.py", *SHORT, "--train_epochs", 8, cwd=fresh)
     assert "best model: loss" in again.stdout
 
@@ -256,13 +235,9 @@ def evaluated_steps(folder: Path) -> list[int]:
 
 
 def test_a_stop_changes_neither_the_evaluations_nor_the_best(trained, fresh):
-    process = start(*SHORT, "--log_steps", 1, cwd=fresh)
-    for line in process.stdout:
-        if line.startswith("step 3 "):
-            process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert 3 <= latest_step(fresh) < 9
+    words = [*SHORT, "--log_steps", 1]
+    run_signaled("run.py", *words, cwd=fresh, signals=[signal.SIGTERM], at_line="step 3 ")
+    assert latest_step(fresh) in (3, 4)
     run_program("run.py", *SHORT, cwd=fresh)
     assert evaluated_steps(fresh) == evaluated_steps(trained)
     left_alone, stopped = (

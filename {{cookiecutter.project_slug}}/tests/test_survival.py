@@ -34,7 +34,7 @@ import os, time
 replace = os.replace
 
 def slow_replace(*args, **options):
-    time.sleep(0.05)
+    time.sleep(0.5)
     replace(*args, **options)
 
 os.replace = slow_replace

@@ -6,9 +6,6 @@ import hashlib
 import re
 import shutil
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -18,7 +15,7 @@ import numpy as np
 import pytest
 import soundfile
 import tensorflow as tf
-from conftest import ROOT, convert, run_convert
+from conftest import convert, run_convert, run_signaled
 from test_convert_dataset import files, verify
 
 from library.audio import Archive, canonical_waveform, canonicalize, thumbnail
@@ -253,15 +250,7 @@ def make_noise(folder: Path, count: int, secs: float) -> None:
         soundfile.write(file, random.uniform(-1, 1, [int(44100 * secs), 2]), 44100)
 
 
-def start(folder: Path, *more: object) -> subprocess.Popen:
-    words = ["--dataset_dir", "in", "--tfrecord_filename", "train", "--tfrecord_dir", "out", *more]
-    return subprocess.Popen(
-        [sys.executable, ROOT / "convert_dataset.py", *map(str, words)],
-        cwd=folder,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+WORDS = ["--dataset_dir", "in", "--tfrecord_filename", "train", "--tfrecord_dir", "out"]
 
 
 @pytest.mark.slow
@@ -269,19 +258,13 @@ def start(folder: Path, *more: object) -> subprocess.Popen:
 def test_a_conversion_that_is_stopped_goes_on_to_the_same_bytes(tmp_path, number):
     make_noise(tmp_path / "in", 60, 2)
     more = ["--num_shards", 30, "--validation_fraction", 0.2]
-    process = start(tmp_path, *more, "--num_workers", 1)
-    while len(list(tmp_path.glob("out/.train.partial/train-*.json"))) < 3:
-        assert process.poll() is None
-        time.sleep(0.005)
-    process.send_signal(number)
-    _, errors = process.communicate(timeout=60)
+    words = [*WORDS, *more, "--num_workers", 1]
+    moment = {"signals": [number], "at_files": "out/.train.partial/train-*.json 3"}
+    process = run_signaled("convert_dataset.py", *words, cwd=tmp_path, **moment)
     assert not [path for path in (tmp_path / "out").iterdir() if path.name[0] != "."]
-    if number == signal.SIGKILL:
-        assert process.returncode == -number
-    else:
-        assert process.returncode == 130
-        assert "finished shards are kept: the same command resumes" in errors
-        assert "Traceback" not in errors
+    if number != signal.SIGKILL:
+        assert "finished shards are kept: the same command resumes" in process.stderr
+        assert "Traceback" not in process.stderr
     process = convert(tmp_path / "in", tmp_path / "out", "train", *more)
     assert re.search("resuming: [0-9]+ of [0-9]+ shards already done", process.stdout)
     convert(tmp_path / "in", tmp_path / "again", "train", *more)
@@ -290,24 +273,19 @@ def test_a_conversion_that_is_stopped_goes_on_to_the_same_bytes(tmp_path, number
 
 @pytest.mark.slow
 def test_ten_kills_change_nothing(tmp_path):
-    make_noise(tmp_path / "in", 1200, 1)
+    make_noise(tmp_path / "in", 600, 0.25)
     more = ["--validation_fraction", 0.2, "--num_shards", 100, "--num_workers", 2]
     convert(tmp_path / "in", tmp_path / "whole", "train", *more)
     random = np.random.default_rng(1)
 
     def finished() -> int:
-        """Parts: 3 that look at 500 files each, then 125 shards."""
+        """Parts: 2 that look at 500 files each, then 125 shards."""
         return len(list(tmp_path.glob("out/.train.partial/*.json")))
 
     for _ in range(10):
         parts = finished() + random.integers(1, 5)
-        process = start(tmp_path, *more)
-        while finished() < parts:
-            assert process.poll() is None
-        time.sleep(random.uniform(0, 0.02))
-        process.kill()  # its workers end by themselves
-        process.communicate()
-        assert process.returncode == -signal.SIGKILL
+        moment = {"signals": [signal.SIGKILL], "at_files": f"out/.train.partial/*.json {parts}"}
+        run_signaled("convert_dataset.py", *WORDS, *more, cwd=tmp_path, **moment)
         assert not [path for path in (tmp_path / "out").glob("*") if path.name[0] != "."]
     process = convert(tmp_path / "in", tmp_path / "out", "train", *more)
     assert "shards already done" in process.stdout
