@@ -55,7 +55,7 @@ def model_fn(features: Any, labels: Any, mode: str) -> Any:
     outputs = features["x"] @ v1.get_variable("w", [3, 1], initializer=tf.zeros_initializer())
     if mode == e.ModeKeys.PREDICT:
         return e.EstimatorSpec(mode, predictions={"y": outputs})
-    loss = tf.reduce_mean((outputs - labels) ** 2)
+    loss = tf.reduce_mean((outputs - labels) ** 2, name="loss")
     metrics = {"mae": v1.metrics.mean_absolute_error(labels, outputs)}
     train_op = v1.train.AdamOptimizer(0.1).minimize(loss, v1.train.get_global_step())
     return e.EstimatorSpec(mode, loss=loss, train_op=train_op, eval_metric_ops=metrics)
@@ -256,7 +256,7 @@ def _() -> None:
             e.StepCounterHook(1, output_dir=folder),
             e.StopAtStepHook(last_step=2),
             e.SummarySaverHook(1, output_dir=folder, scaffold=v1.train.Scaffold()),
-            e.NanTensorHook("w:0", fail_on_nan_loss=False),
+            e.NanTensorHook("loss:0"),
             e.FeedFnHook(dict),
             e.FinalOpsHook("global_step:0"),
             e.GlobalStepWaiterHook(0),

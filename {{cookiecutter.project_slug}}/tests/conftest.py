@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import io
+import multiprocessing
 import os
 import shutil
 import signal
@@ -13,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import forked
 import pytest
 
 import convert_dataset
@@ -51,35 +53,46 @@ def run_program(*words: object, cwd: Path, status: int = 0, **environment: str):
     The program is the one in `cwd`, or that of this project where there is none.
     """
     program = cwd / str(words[0])
-    process = subprocess.run(
-        [sys.executable, program if program.exists() else ROOT / program.name]
-        + [str(word) for word in words[1:]],
-        cwd=cwd,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", **environment},
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_SECS,
-    )
+    command = [str(program if program.exists() else ROOT / program.name), *map(str, words[1:])]
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", **environment}
+    if program.name == "run.py" and "forkserver" in multiprocessing.get_all_start_methods():
+        process = forked.run(command, cwd, environment, LIMIT_SECS)
+    else:
+        process = new_process(command, cwd, environment)
     assert process.returncode == status, process.stdout + process.stderr
     if status == 2:
         assert "Traceback" not in process.stderr
     return process
 
 
+def new_process(command: Sequence[str], cwd: Path, environment: dict[str, str]):
+    return subprocess.run(
+        [sys.executable, *command],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_SECS,
+    )
+
+
 def run_signaled(
-    *words: object, cwd: Path, signals: Sequence[int], at_line: str = "", at_files: str = ""
+    program: str,
+    *words: object,
+    cwd: Path,
+    signals: Sequence[int],
+    at_line: str = "",
+    at_files: str = "",
 ):
     """Run a program that sends itself signals at a known moment: see signals/sitecustomize.py."""
+    environment = {"TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONPATH": str(ROOT / "tests" / "signals")}
+    environment |= {"SIGNALS": " ".join(str(int(number)) for number in signals)}
+    environment |= {"AT_LINE": at_line, "AT_FILES": at_files}
+    command = [str(cwd / program if (cwd / program).exists() else ROOT / program)]
+    process = new_process([*command, *map(str, words)], cwd, {**os.environ, **environment})
     status = -signal.SIGKILL if signal.SIGKILL in signals else 130
-    return run_program(
-        *words,
-        cwd=cwd,
-        status=status,
-        PYTHONPATH=str(ROOT / "tests" / "signals"),
-        SIGNALS=" ".join(str(int(number)) for number in signals),
-        AT_LINE=at_line,
-        AT_FILES=at_files,
-    )
+    assert process.returncode == status, process.stdout + process.stderr
+    return process
 
 
 @dataclasses.dataclass
