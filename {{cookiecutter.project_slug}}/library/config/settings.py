@@ -91,7 +91,7 @@ class TrainingSettings:
 
     train_batch_size: int = option(32, "examples per training step", minimum=1)
     eval_batch_size: int = option(128, "examples per step of evaluation or prediction", minimum=1)
-    train_epochs: float = option(24, "total epochs, including earlier starts", above=0)
+    train_epochs: float = option(30, "total epochs, including earlier starts", above=0)
     epochs_between_evals: float = option(1, "epochs per evaluation and checkpoint", above=0)
     random_seed: int = option(
         0, "seed of order, augmentation, initialization, dropout", minimum=0, maximum=2**31 - 1
