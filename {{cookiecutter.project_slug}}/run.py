@@ -49,9 +49,8 @@ def run_command(line: CommandLine) -> None:
     from project import input_fn, networks
     from project.model_fn import HEADS, model_fn
 
-    run = train.Run.of(
-        line, modality, inputs=input_fn, networks=networks, model_fn=model_fn, heads=HEADS
-    )
+    parts = {"inputs": input_fn, "networks": networks, "model_fn": model_fn, "heads": HEADS}
+    run = train.Run.of(line, modality=modality, **parts)
     match line.command:
         case "train":
             train.start_training(run)

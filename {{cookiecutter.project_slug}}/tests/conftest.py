@@ -175,6 +175,20 @@ def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> "Run":
     return run
 
 
+def events_of(folder: Path) -> list[list[Any]]:
+    """The events in each of TensorBoard's files of a folder."""
+    import tensorflow as tf
+
+    files = sorted(folder.glob("events*"))
+    return [[*tf.compat.v1.train.summary_iterator(str(file))] for file in files]
+
+
+def summaries(folder: Path) -> list[tuple[int, Any]]:
+    """The values in TensorBoard's files of a folder, each with its step."""
+    events = [event for some in events_of(folder) for event in some]
+    return [(event.step, value) for event in events for value in event.summary.value]
+
+
 @pytest.fixture(scope="session")
 def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with 6 x 16 examples in train, and 6 x 4 in test."""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import convert, make_run
+from conftest import convert, make_run, summaries
 
 from library.config import Settings
 from library.data import num_train_examples
@@ -176,17 +176,12 @@ def observe(here: Path, **changed: Any) -> dict[str, Any]:
 
     metrics = json.loads((run.dir / "evaluation" / "test" / "metrics.json").read_text())
     best = json.loads((settings.best_model_dir / "best.json").read_text())
-    events = [
-        event
-        for file in settings.model_dir.glob("events*")
-        for event in tf.compat.v1.train.summary_iterator(str(file))
-    ]
     batches = run.inputs.evaluation_input(run.trained()[0], settings.test_data)
     return {
         WEIGHTS: weights(run),
         GRAPH: graph(here, run),
         CHECKPOINTS: sorted(path.name for path in settings.model_dir.glob("*.index")),
-        POINTS: [event.step for event in events if event.HasField("summary")],
+        POINTS: [step for step, _ in summaries(settings.model_dir)],
         LINES: printed.getvalue().count("\nstep "),
         FOLDERS: sorted(from_start(path) for path in start.iterdir()),
         CACHE: sum(path.stat().st_size for path in start.glob("cache/*.tfrecord")),

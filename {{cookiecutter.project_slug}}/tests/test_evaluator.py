@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import tensorflow as tf
-from conftest import make_run
+from conftest import make_run, summaries
 
 from library.estimator import Estimator, EstimatorSpec, RunConfig
 from library.train import KeptEvaluation, global_step_of, start_training
@@ -156,13 +156,11 @@ def test_a_checkpoint_that_is_gone_is_an_error_and_the_next_one_is_evaluated(
         assert metrics["global_step"] == global_step_of(checkpoints[1])
 
 
-def summaries(folder: str | Path) -> list[Any]:
+def shown(folder: str | Path) -> list[Any]:
     """What TensorBoard shows of an evaluation: step, tag, value, text."""
     return [
-        (event.step, value.tag, value.simple_value, tuple(value.tensor.string_val))
-        for file in sorted(Path(folder).glob("events*"))
-        for event in tf.compat.v1.train.summary_iterator(str(file))
-        for value in event.summary.value
+        (step, value.tag, value.simple_value, tuple(value.tensor.string_val))
+        for step, value in summaries(Path(folder))
     ]
 
 
@@ -171,7 +169,7 @@ def test_tensorboard_shows_the_same(estimator, checkpoints):
     for name, evaluate in evaluators(estimator).items():
         for path in checkpoints:
             evaluate(input_fn, checkpoint_path=path, name=name)
-        found[name] = summaries(estimator.eval_dir(name))
+        found[name] = shown(estimator.eval_dir(name))
     assert found["kept"] == found["alone"]
     assert {tag for _, tag, *_ in found["kept"]} == {"loss", "mean", "auc", "checkpoint_path"}
 
@@ -179,7 +177,7 @@ def test_tensorboard_shows_the_same(estimator, checkpoints):
 def test_a_training_writes_the_metrics_that_an_evaluation_of_the_checkpoint_finds(trained):
     """As the command evaluate makes one; digit for digit."""
     run, checkpoint = trained.replace(model="latest").trained()
-    written = summaries(run.settings.model_dir / "eval")
+    written = shown(run.settings.model_dir / "eval")
     found = run.estimator().evaluate(
         lambda: run.inputs.evaluation_input(run, run.settings.validation_data),
         checkpoint_path=checkpoint,
@@ -212,7 +210,7 @@ def test_a_training_opens_each_of_its_inputs_once(data, tmp_path):
     run = make_run(data, tmp_path, train_epochs=2, limit_train_examples=16, train_batch_size=8)
     start_training(counted(run, counts))
     assert counts == {"train_input": 1, "evaluation_input": 1}
-    assert len({step for step, *_ in summaries(tmp_path / "checkpoints/eval")}) == 2
+    assert len({step for step, _ in summaries(tmp_path / "checkpoints/eval")}) == 2
 
 
 def test_a_mistake_in_the_input_is_found_before_a_new_run_is_written(data, tmp_path):

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tensorflow as tf
-from conftest import LIMIT_SECS, ROOT, copy_project, run_program, small_model
+from conftest import LIMIT_SECS, ROOT, copy_project, run_program, small_model, summaries
 
 pytestmark = pytest.mark.slow  # programs are run as processes
 
@@ -120,25 +119,9 @@ def test_a_log_has_lines_and_a_terminal_may_have_them(project):
     assert live == f"\r{short[0]}\r{blank}\ra row\r\n\r{short[1]}\r\nthe end\r\n"
 
 
-def events_below(folder: Path) -> dict[str, list]:
-    """The values in TensorBoard's files, by file."""
-    return {
-        str(file): [
-            (event.step, value)
-            for event in tf.compat.v1.train.summary_iterator(str(file))
-            for value in event.summary.value
-        ]
-        for file in folder.rglob("events*")
-    }
-
-
 def test_the_loss_in_tensorboard_is_that_of_the_step(shown, project):
     """Shown and written are one number, and no second pass."""
-    (values,) = [
-        values
-        for file, values in events_below(project / "runs/default/checkpoints").items()
-        if Path(file).parent.name == "checkpoints"
-    ]
+    values = summaries(project / "runs/default/checkpoints")
     written = {step: value.simple_value for step, value in values if value.tag == "gradient_norm"}
     assert all(norm > 0 for norm in written.values())
     losses = {step: value.simple_value for step, value in values if value.tag == "loss"}

@@ -5,6 +5,7 @@ import time
 
 import pytest
 import tensorflow as tf
+from conftest import summaries
 
 from library.estimator import Estimator, EstimatorSpec, RunConfig
 from library.train import CheckpointHook, ProgressHook
@@ -89,15 +90,9 @@ def test_the_progress_line_tells_where_the_time_goes(
     iteration = max(input_secs, step_secs)
     assert float(rate.replace(",", "")) <= 1.05 * 4 / iteration
     assert float(step_ms) >= 1e3 * step_secs
-    events = [
-        event
-        for file in tmp_path.glob("events*")
-        for event in tf.compat.v1.train.summary_iterator(str(file))
-    ]
     found = {
-        (event.step, value.tag): value.simple_value
-        for event in events
-        for value in event.summary.value
+        (step, value.tag): value.simple_value
+        for step, value in summaries(tmp_path)
         if value.tag in ("examples_per_sec", "step_ms", "input_wait_share")
     }
     assert {step for step, _ in found} == {10, 20, 30}

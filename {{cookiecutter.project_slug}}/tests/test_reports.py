@@ -10,7 +10,7 @@ import warnings
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import ROOT
+from conftest import ROOT, summaries
 from PIL import Image
 
 from library.report import (
@@ -362,10 +362,8 @@ class Head:
 def values_of(folder) -> dict[str, list]:
     """The values in TensorBoard's files, by tag, with their steps."""
     found: dict[str, list] = {}
-    for file in folder.glob("events*"):
-        for event in tf.compat.v1.train.summary_iterator(str(file)):
-            for value in event.summary.value:
-                found.setdefault(value.tag, []).append((event.step, value))
+    for step, value in summaries(folder):
+        found.setdefault(value.tag, []).append((step, value))
     return found
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import yaml
-from conftest import LIMIT_SECS, convert, copy_project, run_program, run_signaled
+from conftest import LIMIT_SECS, convert, copy_project, run_program, run_signaled, summaries
 from PIL import Image
 
 from library.train import global_step_of
@@ -50,18 +50,15 @@ def latest_step(folder: Path) -> int:
     return global_step_of(tf.train.latest_checkpoint(folder / "runs/default/checkpoints"))
 
 
+def evaluated_steps(folder: Path) -> list[int]:
+    return sorted({step for step, _ in summaries(folder / "runs/default/checkpoints/eval")})
+
+
 def test_training_evaluates_on_schedule_and_keeps_the_best(trained):
-    events = sorted((trained / "runs/default/checkpoints/eval").glob("events*"))
-    steps = [
-        event.step
-        for file in events
-        for event in tf.compat.v1.train.summary_iterator(str(file))
-        if event.HasField("summary")
-    ]
     card = json.loads((trained / "data/train.json").read_text())
     examples = sum(shard["examples"] for shard in card["shards"])
     every, last = math.ceil(2 * examples / 16), int(4 * examples / 16)
-    assert sorted(set(steps)) == sorted({every, last})
+    assert evaluated_steps(trained) == sorted({every, last})
     assert latest_step(trained) == last
     best = json.loads((trained / "runs/default/best/best.json").read_text())
     assert best["step"] in (every, last)
@@ -221,17 +218,6 @@ def test_divergence_is_one_line_and_the_last_checkpoint_is_good(fresh):
     assert all(Path(key).parent.name and Path(key).suffix for key in found["keys"])
     assert latest_step(fresh) == 0
     assert "best model: loss" in run_program("run.py", *words, cwd=fresh).stdout
-
-
-def evaluated_steps(folder: Path) -> list[int]:
-    return sorted(
-        {
-            event.step
-            for file in (folder / "runs/default/checkpoints/eval").glob("events*")
-            for event in tf.compat.v1.train.summary_iterator(str(file))
-            if event.HasField("summary")
-        }
-    )
 
 
 def test_a_stop_changes_neither_the_evaluations_nor_the_best(trained, fresh):

@@ -1,6 +1,7 @@
 """run.yaml: a record for each start, its version, and what has changed since the last one."""
 
 import dataclasses
+import ntpath
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import yaml
 
 from library import config
 from library.train import run_record
+from library.train.plan import best_place
 from library.util import UserError
 
 
@@ -75,6 +77,18 @@ def test_a_record_of_an_older_version_is_read(settings, tmp_path):
     (tmp_path / "run.yaml").write_text("---\n" + yaml.safe_dump(record))
     assert start(tmp_path, settings) == []
     assert len(run_record.load(tmp_path)) == 2
+
+
+@pytest.mark.parametrize(
+    ("best", "model", "place"),
+    [
+        (r"C:\runs\a\best", r"C:\runs\a\checkpoints", r"..\best"),
+        (r"D:\best", r"C:\runs\a\checkpoints", r"D:\best"),
+        (r"\\server\share\best", r"C:\runs", r"\\server\share\best"),
+    ],
+)
+def test_the_folder_of_the_best_may_be_on_another_drive(best, model, place):
+    assert best_place({"best_model_dir": best, "model_dir": model}, ntpath) == place
 
 
 @pytest.mark.parametrize(

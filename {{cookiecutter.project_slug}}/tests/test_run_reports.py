@@ -10,12 +10,14 @@ import shutil
 from pathlib import Path
 
 import pytest
-import tensorflow as tf
+from conftest import events_of, summaries
 from PIL import Image
 
 from library.report import read_curves
-from library.train import list_runs, run_evaluation, start_training
+from library.train import BestCheckpointExporter, Plan, list_runs, run_evaluation, start_training
 from library.util import UserError, locked
+
+DAMAGE = ["{", "[]", "3", "\udcff", "[" * 10**5]
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +55,52 @@ def test_a_report_of_other_data_keeps_the_last_one(evaluation, trained, capsys):
     (folder / "test-1").rename(folder / "test")
 
 
+def test_a_damaged_report_is_kept_like_one_of_something_else(evaluation, trained, capsys):
+    (evaluation / "metrics.json").write_text("{")
+    run_evaluation(trained)
+    kept = evaluation.with_name("test-1")
+    assert f"or another checkpoint, is in {kept}\n" in capsys.readouterr().out
+    assert (kept / "metrics.json").read_text() == "{"
+    assert json.loads((evaluation / "metrics.json").read_text())["split"] == "test"
+    shutil.rmtree(kept)
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize(
+    ("file", "command"),
+    [
+        ("checkpoints/run.yaml", "runs"),
+        ("best/best.json", "runs"),
+        ("evaluation/test/metrics.json", "runs"),
+        ("checkpoints/run.yaml", "train"),
+        ("checkpoints/model.json", "train"),
+        ("best/best.json", "train"),
+        ("best/patience.json", "train"),
+        ("best/best.json", "predict"),
+        ("best/model.json", "predict"),
+        ("data/train.json", "train"),
+    ],
+)
+def test_a_damaged_file_of_a_run_is_one_line(evaluation, trained, tmp_path, file, command, damage):
+    """Each file in JSON or YAML that is read again."""
+    shutil.copytree(trained.dir, tmp_path / "one")
+    shutil.copytree(Path(trained.settings.train_data).parent, tmp_path / "one/data")
+    (tmp_path / "one" / file).write_text(damage, errors="surrogateescape")
+    folders = {"model_dir": "checkpoints", "best_model_dir": "best", "train_data": "data/train"}
+    changed: dict = {name: tmp_path / "one" / folder for name, folder in folders.items()}
+    run = trained.replace(**changed | {"train_data": str(changed["train_data"])})
+
+    def start() -> None:
+        BestCheckpointExporter(run.settings.best_model_dir)
+        Plan.of(run.for_training(), 72)
+
+    act = {"runs": lambda: list_runs(tmp_path), "train": start, "predict": run.trained}
+    with pytest.raises(UserError) as error:
+        act[command]()
+    (line,) = error.value.lines
+    assert str(tmp_path / "one" / file) in line
+
+
 def test_the_curves_of_a_training_are_means_of_all_steps(trained):
     (steps, means), *_ = read_curves(trained.settings.model_dir)["loss"].values()
     batches = values_of(trained.settings.model_dir)["loss"]
@@ -66,21 +114,11 @@ def test_the_report_has_the_settings_of_the_training(evaluation):
     assert '<th scope="row">max_minutes</th><td>null</td>' in page
 
 
-def events_of(folder: Path) -> list:
-    """The events in TensorBoard's files, of which none is empty."""
-    files = list(folder.glob("events*"))
-    events = {file: list(tf.compat.v1.train.summary_iterator(str(file))) for file in files}
-    assert files
-    assert all(len(some) > 1 for some in events.values()), "an empty file of events"
-    return [event for some in events.values() for event in some]
-
-
 def values_of(folder: Path) -> dict[str, list]:
     """What TensorBoard shows, by tag."""
     tags: dict[str, list] = {}
-    for event in events_of(folder):
-        for value in event.summary.value:
-            tags.setdefault(value.tag, []).append(value)
+    for _, value in summaries(folder):
+        tags.setdefault(value.tag, []).append(value)
     return tags
 
 
@@ -101,8 +139,10 @@ def test_tensorboard_has_numbers_images_and_settings(trained):
 
 
 def test_tensorboard_has_the_graph(trained):
-    graphs = [event.graph_def for event in events_of(trained.settings.model_dir)]
-    assert any(b"batch_loss" in graph for graph in graphs)
+    files = events_of(trained.settings.model_dir)
+    assert files
+    assert all(len(events) > 1 for events in files), "an empty file of events"
+    assert any(b"batch_loss" in event.graph_def for events in files for event in events)
 
 
 def test_runs_are_listed_with_their_metrics_and_what_is_their_own(evaluation, trained, capsys):

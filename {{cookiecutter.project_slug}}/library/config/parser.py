@@ -123,8 +123,7 @@ class Parser(argparse.ArgumentParser):
             except UserError as error:
                 self.errors |= dict.fromkeys(error.lines)
             else:
-                file.check_name(config_set)
-                sets = {name: file.texts(name) for name in file.sets}
+                sets = {name: file.texts(name) for name in {config_set: None, **file.sets}}
                 self.errors |= file.errors
         given = [
             (name, flag if isinstance(flag, list) else str(flag), "command line")

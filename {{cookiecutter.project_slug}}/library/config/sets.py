@@ -44,8 +44,7 @@ def load(path: str | Path, config_set: str) -> dict[str, Any]:
         UserError: the file or the set cannot be used; each line says where and why.
     """
     file = SetsFile(path)
-    file.check_name(config_set)
-    entries = {} if file.errors else file.merged(config_set)
+    entries = file.merged(config_set)
     if file.errors:
         raise UserError(*file.errors)
     loader = Yaml12("")
@@ -100,7 +99,11 @@ class SetsFile:
 
     def merged(self, name: str) -> dict[str, tuple[yaml.Node, str]]:
         """What a set says, with all that it takes over: option -> value, and where that stands."""
-        return self._merged(self.sets[name], name, ())
+        if name in self.sets:
+            return self._merged(self.sets[name], name, ())
+        known = ", ".join(self.sets) + did_you_mean(name, self.sets)
+        self.errors[f"{self.path}: there is no set {name}; it has {known}"] = None
+        return {}
 
     def _merged(
         self, node: yaml.Node, name: str, below: tuple[yaml.Node, ...]
@@ -130,11 +133,6 @@ class SetsFile:
     def texts(self, name: str) -> list[tuple[str, Any, str]]:
         """The same as a text, None, list or {} for each option: see `Option.value`."""
         return [(key, _text(node), where) for key, (node, where) in self.merged(name).items()]
-
-    def check_name(self, name: str) -> None:
-        if name not in self.sets:
-            known = ", ".join(self.sets) + did_you_mean(name, self.sets)
-            self.errors[f"{self.path}: there is no set {name}; it has {known}"] = None
 
 
 def _text(node: yaml.Node) -> Any:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from library.config.options import Location, option
-from library.util import PROJECT, UserError
+from library.util import PROJECT, refuse
 
 PATTERN = "*?[\\"
 """With one of these in a checkpoint's path, TensorFlow does not find it."""
@@ -59,9 +59,7 @@ class InputSettings:
     )
     shuffle_buffer_mb: float = option(256, "megabytes that shuffle: stream mixes", above=0)
     cache: str = option(
-        "none",
-        "where training data stays after the first read",
-        choices=("none", "memory", "file"),
+        "none", "where training data stays after the first read", choices=("none", "memory", "file")
     )
     cache_decoded: bool = option(
         False, "cache decoded images: faster, 5 to 20 times larger, not bit-identical"
@@ -209,8 +207,7 @@ class Settings(
             path = getattr(self, name)
             line = f"{name}: {path} has one of {PATTERN}, which are a pattern for TensorFlow"
             mistakes[line] = path and {*Path(path).as_posix()} & {*PATTERN}
-        if any(mistakes.values()):
-            raise UserError(*(line for line, is_there in mistakes.items() if is_there))
+        refuse(mistakes)
 
     @property
     def next_run(self) -> str:

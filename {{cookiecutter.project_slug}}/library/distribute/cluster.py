@@ -134,8 +134,7 @@ def _check_task(task: Any, jobs: dict[str, list[str]]) -> tuple[str, int]:
 def _check_jobs(jobs: Any) -> None:
     _expect(isinstance(jobs, dict), "cluster is not a mapping of jobs to addresses")
     for job, addresses in jobs.items():
-        known = f"{', '.join(JOBS)}{did_you_mean(job, JOBS)}"
-        _expect(job in JOBS, f"job {job} is not one of {known}")
+        _expect(job in JOBS, f"job {job} is not one of {', '.join(JOBS)}{did_you_mean(job, JOBS)}")
         fits = isinstance(addresses, list) and addresses and all(map(_is_address, addresses))
         _expect(bool(fits), f"job {job}: {addresses} is not a list of host:port")
     everyone = [address for addresses in jobs.values() for address in addresses]
@@ -213,6 +212,7 @@ def end_unless_there(tasks: Mapping[str, str], secs: float = COMING_SECS) -> Non
     threading.Thread(target=watch, name="watch", daemon=True).start()
 
 
+@dataclasses.dataclass(eq=False)
 class WatchHook(tf.compat.v1.train.SessionRunHook):
     """Ends this process, status 1, when a task is gone that it cannot train without.
 
@@ -220,10 +220,10 @@ class WatchHook(tf.compat.v1.train.SessionRunHook):
     of its process.
     """
 
-    def __init__(self, tasks: Mapping[str, str], advice: str, *, finished: Callable[[], bool]):
-        """`tasks` are addresses by name; when the run is `finished`, nothing is missing."""
-        self.tasks, self.advice, self.finished = tasks, advice, finished
-        self.ended = threading.Event()
+    tasks: Mapping[str, str]  # addresses by name
+    advice: str
+    finished: Callable[[], bool]  # whether the run is: then nothing is missing
+    ended: threading.Event = dataclasses.field(default_factory=threading.Event)
 
     def begin(self) -> None:
         wait_until_there(self.tasks)

@@ -24,9 +24,9 @@ _split = contextvars.ContextVar("split", default=(0, 1))
 class Parallel:
     """How a batch is divided."""
 
-    cluster: Cluster
-    devices: list[str]  # of this process
-    sync: bool  # whether all workers of the cluster share each batch
+    cluster: Cluster = Cluster()
+    devices: Sequence[str] = ("/cpu:0",)  # of this process
+    sync: bool = False  # whether all workers of the cluster share each batch
 
     @classmethod
     def of(cls, cluster: Cluster, devices: int | str, *, sync_replicas: bool) -> "Parallel":

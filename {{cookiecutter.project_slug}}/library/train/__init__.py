@@ -6,11 +6,10 @@ from library.util import lazy
 
 if TYPE_CHECKING:
     from library.train.checkpoints import SafeSaver, newest_checkpoint
-    from library.train.divergence import assert_finite, read_divergence
-    from library.train.errors import DivergedError, translate_errors
+    from library.train.errors import assert_finite, read_divergence, translate_errors
     from library.train.evaluation import run_evaluation
-    from library.train.evaluation_table import EvaluationTable
-    from library.train.evaluator import KeptEvaluation, evaluate_checkpoint, evaluate_checkpoints
+    from library.train.evaluator import EvaluationTable, KeptEvaluation, evaluate_checkpoint
+    from library.train.evaluator import evaluate_checkpoints
     from library.train.exporter import BestCheckpointExporter, find_checkpoint, global_step_of
     from library.train.exporter import read_best
     from library.train.hooks import CheckpointHook, EarlyStopHook, GracefulStopHook, XlaHook
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from library.train.plan import Plan
     from library.train.progress import ProgressHook
     from library.train.run import Run
-    from library.train.runs import list_runs
+    from library.train.run_record import list_runs
     from library.train.spec import model_spec
     from library.train.training import start_training
     from library.train.warm_start import WarmStart

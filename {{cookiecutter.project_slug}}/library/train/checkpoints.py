@@ -28,7 +28,8 @@ class SafeSaver(tf.compat.v1.train.Saver):
     def save(self, sess: Any, save_path: str, global_step: Any = None, **options: Any) -> str:
         folder, name = Path(save_path).parent, Path(save_path).name
         with moving_into(folder) as temporary:
-            options["write_state"] = False  # that is done below
+            # The state is written below; a graph with each checkpoint takes long, and is not read.
+            options |= {"write_state": False, "write_meta_graph": False}
             path = super().save(sess, str(temporary / name), global_step, **options)
         new = os.path.basename(path)
         names = [each for each in named_checkpoints(folder) if each != new] + [new]
@@ -42,6 +43,11 @@ def named_checkpoints(folder: str | Path) -> list[str]:
     paths = [*state.all_model_checkpoint_paths, state.model_checkpoint_path] if state else []
     names = [*dict.fromkeys(map(os.path.basename, reversed(paths)))][::-1]
     return [name for name in names if os.path.exists(os.path.join(folder, f"{name}.index"))]
+
+
+def last_step(folder: str | Path) -> int:
+    """The step of the newest checkpoint that `checkpoint` names; 0: there is none."""
+    return int(("-0", *named_checkpoints(folder))[-1].rpartition("-")[2])
 
 
 def _state(folder: str | Path) -> Any:
@@ -87,10 +93,7 @@ def damage(checkpoint: str) -> str | None:
 def newest_checkpoint(option: str, folder: str | Path) -> str | None:
     """The newest checkpoint of a folder that can be read; None: there is no checkpoint.
 
-    A line on standard error says why it is not the last one.
-
-    Raises:
-        UserError: none of them can be read.
+    A line on standard error says why it is not the last one. UserError: none can be read.
     """
     named = named_checkpoints(folder)
     others = {file.stem for file in Path(folder).glob("model.ckpt-*.index")} - {*named}

@@ -1,40 +1,71 @@
-"""TensorFlow errors that the user can act on, as one-line errors."""
+"""TensorFlow errors that the user can act on, as one-line errors; training that diverges."""
 
 import contextlib
+import math
 import re
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import tensorflow as tf
 
 from library.config import URL
 from library.data import verify
-from library.train.divergence import read_divergence
-from library.util import RunError, UserError
+from library.train.plan import Plan
+from library.train.run import Run
+from library.util import RunError, UserError, write_json
 
-if TYPE_CHECKING:
-    from library.train.run import Run
+MESSAGE = "diverged: step, loss, variables, gradient norms"
+VALUES = re.compile(re.escape(f"[{MESSAGE}]") + r" \[(.*?)\] \[(.*?)\] \[(.*?)\] \[(.*?)\]")
 
 
-class DivergedError(RunError):
-    """A loss or a gradient is not finite."""
+def assert_finite(
+    loss: tf.Tensor,
+    gradients: Sequence[tf.Tensor],
+    variables: Sequence[tf.Variable],
+    *,
+    overflow_allowed: tf.Tensor | bool = False,
+) -> tf.Operation:
+    """An op that fails when the loss or the gradient of a variable is not finite.
 
-    def __init__(self, found: dict[str, Any]):
-        """`found` is what `read_divergence` returns."""
-        self.found = found
-        super().__init__(
-            f"diverged after step {found['step']}, loss {found['loss']}: a smaller learning_rate, "
-            "or clip_gradient_norm, may help"
-        )
+    Let the update of the variables depend on it: then the session fails before the update, and no
+    checkpoint is written. With `overflow_allowed`, gradients may overflow: a loss scale mends it.
+    """
+    norms = tf.stack([tf.norm(gradient) for gradient in gradients])
+    finite = tf.math.is_finite(loss)
+    finite &= overflow_allowed | tf.reduce_all(tf.math.is_finite(norms))
+    names = tf.constant([variable.op.name for variable in variables])
+    step = tf.compat.v1.train.get_global_step()
+    return tf.debugging.Assert(finite, [MESSAGE, step, loss, names, norms], summarize=-1)
+
+
+def read_divergence(error: tf.errors.InvalidArgumentError) -> dict[str, Any] | None:
+    """What `assert_finite` saw, from the error of the session; None for another error.
+
+    Returns:
+        `step` (int, the last good one), `loss` (float), `gradient_norms` (floats by variable);
+        numbers that are not finite are strings, since JSON has none.
+    """
+    found = VALUES.search(error.message)
+    if not found:
+        return None
+    step, loss, names, norms = found.groups()
+    norms = dict(zip(names.split(), map(_number, norms.split()), strict=True))
+    return {"step": int(step), "loss": _number(loss), "gradient_norms": norms}
+
+
+def _number(text: str) -> float | str:
+    number = float(text)
+    return number if math.isfinite(number) else str(number)
 
 
 @contextlib.contextmanager
-def translate_errors(run: "Run", *data: str) -> Iterator[None]:
+def translate_errors(run: Run, *data: str, plan: Plan | None = None) -> Iterator[None]:
     """Translate TensorFlow errors that the user can act on into one-line messages.
 
     Args:
         run: whose folders may be full.
         data: the datasets that are read.
+        plan: of a training that is kept: divergence.json in model_dir says why it diverged.
     """
     try:
         yield
@@ -47,7 +78,10 @@ def translate_errors(run: "Run", *data: str) -> Iterator[None]:
         found = read_divergence(error)
         if not found:
             raise
-        raise DivergedError(found) from error
+        raise RunError(
+            f"diverged after step {found['step']}, loss {found['loss']}: a smaller learning_rate, "
+            f"or clip_gradient_norm, may help{_write_divergence(run, plan, found) if plan else ''}"
+        ) from error
     except tf.errors.UnknownError as error:
         damaged = re.search(r"DamagedRecordError: (.*)", error.message)
         if not damaged:
@@ -69,3 +103,12 @@ def translate_errors(run: "Run", *data: str) -> Iterator[None]:
             f"no space left for {settings.model_dir} or {settings.best_model_dir}: the last "
             "checkpoint is whole, and the run continues from it when there is room"
         ) from error
+
+
+def _write_divergence(run: Run, plan: Plan, found: dict[str, Any]) -> str:
+    """Write what is known of a divergence to model_dir: the end of the line that reports it."""
+    seen = plan.examples + (found["step"] - plan.step) * plan.batch_size
+    keys = run.modality.train_keys(run.settings, seen, plan.batch_size)
+    file = run.settings.model_dir / "divergence.json"
+    write_json(file, {**found, "keys": keys})
+    return f". {file} names the examples and the gradients; the last checkpoint is good"

@@ -1,20 +1,17 @@
 """The command evaluate: metrics and a report of a trained model on a dataset."""
 
-import json
+import contextlib
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from library.report import StatsHook, read_curves, write_report
 from library.train import run_record
 from library.train.errors import translate_errors
 from library.train.exporter import read_best
-from library.util import check_folder, set_aside, write_json
-
-if TYPE_CHECKING:
-    from library.train.run import Run
+from library.train.run import Run
+from library.util import UserError, check_folder, read_json, set_aside, write_json
 
 
-def run_evaluation(run: "Run") -> None:
+def run_evaluation(run: Run) -> None:
     """Print the metrics of `model` on a split; write them and a report to evaluation/SPLIT."""
     run, checkpoint = run.trained()
     split = run.settings.split
@@ -23,8 +20,7 @@ def run_evaluation(run: "Run") -> None:
     run.expect_target(run.card(field), field, "model")
     check_folder("run", folder)
     check_folder("model_dir", run.settings.model_dir / f"eval_{split}")  # for TensorBoard
-    options = run_record.last_options(run.settings.model_dir)
-    hook = StatsHook(run.head)
+    options, hook = run_record.last_options(run.settings.model_dir), StatsHook(run.head)
     with translate_errors(run, path):
         metrics = run.estimator().evaluate(
             lambda: run.inputs.evaluation_input(run, path),
@@ -56,5 +52,8 @@ def run_evaluation(run: "Run") -> None:
 def _keep_other(folder: Path, facts: dict[str, str]) -> None:
     """Rename the folder of an earlier report, of other data or another checkpoint: -1, -2, ..."""
     file = folder / "metrics.json"
-    if file.exists() and not facts.items() <= json.loads(file.read_text("utf-8")).items():
+    with contextlib.suppress(UserError):  # a damaged one is of something else
+        if facts.items() <= read_json(file).items():
+            return
+    if file.exists():
         print(f"the last report, of other data or another checkpoint, is in {set_aside(folder)}")

@@ -1,6 +1,5 @@
 """The best model of a run: kept when an evaluation improves, found again by name."""
 
-import dataclasses
 import datetime
 import math
 import os
@@ -13,20 +12,12 @@ import tensorflow as tf
 
 from library.estimator import Exporter
 from library.train.checkpoints import damage, name_checkpoints, newest_checkpoint
-from library.util import UserError, parse_json, replacing, typed, write_json
+from library.util import UserError, moving_into, read_json, typed, write_json, written_here
 
 BEST_FILE, PATIENCE_FILE = "best.json", "patience.json"
 FORMAT_VERSION = 1
 SHOWN = 5
 """Names in a line."""
-
-
-@dataclasses.dataclass(frozen=True)
-class _Patience:
-    """The content of patience.json."""
-
-    evaluated_step: int | None = None
-    evaluations_without_improvement: int = 0
 
 
 class BestCheckpointExporter(Exporter):
@@ -59,10 +50,8 @@ class BestCheckpointExporter(Exporter):
     ):
         """Read what is known of evaluations so far.
 
-        Args:
-            best_model_dir, metric, mode, keep: see above.
-            assets: files to copy along, such as the card of the model.
-            measured_with: what a value of the metric depends on beside the checkpoint, as JSON.
+        `assets` are files to copy along, such as the card of the model; `measured_with` is what a
+        value of the metric depends on beside the checkpoint, as JSON.
         """
         if mode not in ("min", "max") or keep < 1:
             raise ValueError(f"mode must be min or max and keep at least 1 (got {mode}, {keep})")
@@ -74,16 +63,20 @@ class BestCheckpointExporter(Exporter):
     def read_patience(self) -> None:
         """Update `evaluated_step` and `evaluations_without_improvement` from patience.json."""
         file = self.best_model_dir / PATIENCE_FILE
-        try:
-            patience = typed(_Patience, _read(file) or {})
-        except ValueError as error:
-            raise UserError(f"{file}: not a file that was written here: {error}") from error
-        self.evaluated_step = patience.evaluated_step
-        self.evaluations_without_improvement = patience.evaluations_without_improvement
+        with written_here(file):
+            patience: dict[str, int | None] = typed(dict[str, int | None], read_json(file))
+            self.evaluated_step = patience.get("evaluated_step")
+            evaluations = patience.get("evaluations_without_improvement") or 0
+            if evaluations < 0:
+                raise ValueError(f"{evaluations} evaluations")
+        self.evaluations_without_improvement = evaluations
 
-    @property
-    def name(self) -> str:
-        return "best_checkpoint"
+    def _write_patience(self, step: int | None, evaluations: int) -> None:
+        patience = {"evaluated_step": step, "evaluations_without_improvement": evaluations}
+        write_json(self.best_model_dir / PATIENCE_FILE, patience)
+        self.read_patience()
+
+    name = "best_checkpoint"
 
     def export(
         self,
@@ -98,31 +91,21 @@ class BestCheckpointExporter(Exporter):
             raise ValueError(
                 f"The evaluation has no metric {self.metric}; it has {', '.join(eval_result)}"
             )
-        new: dict[str, Any] = {
-            "value": float(eval_result[self.metric]),
-            "step": int(eval_result["global_step"]),
-            "time": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        }
-        kept = [one for one in self._kept() if one["step"] != new["step"]]
+        value, step = float(eval_result[self.metric]), int(eval_result["global_step"])
+        time = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+        new = {"value": value, "step": step, "time": time}
+        kept = [one for one in self._kept() if one["step"] != step]
         ranked = sorted([*kept, new], key=self._rank)[: self.keep]
-        among_the_best = not math.isnan(new["value"]) and new in ranked
+        among_the_best = not math.isnan(value) and new in ranked
         self.best_model_dir.mkdir(parents=True, exist_ok=True)
-        copy = self._keep(checkpoint_path, ranked) if among_the_best else None
+        if among_the_best:
+            with moving_into(self.best_model_dir) as temporary:
+                for source in [*tf.io.gfile.glob(f"{checkpoint_path}.*"), *self.assets]:
+                    shutil.copy(source, temporary)
+            self._write(ranked)
         improved = among_the_best and new is ranked[0]
-        failures = 0 if improved else self.evaluations_without_improvement + 1
-        patience = {"evaluated_step": new["step"], "evaluations_without_improvement": failures}
-        write_json(self.best_model_dir / PATIENCE_FILE, patience)
-        self.read_patience()
-        return copy
-
-    def _keep(self, checkpoint_path: str, ranked: list[dict[str, Any]]) -> str:
-        """Copy a checkpoint, and delete those that are no longer among the best."""
-        folder = self.best_model_dir
-        for source in [*tf.io.gfile.glob(f"{checkpoint_path}.*"), *self.assets]:
-            with replacing(folder / Path(source).name) as temporary:
-                shutil.copyfile(source, temporary)
-        self._write(ranked)
-        return str(folder / Path(checkpoint_path).name)
+        self._write_patience(step, 0 if improved else self.evaluations_without_improvement + 1)
+        return str(self.best_model_dir / Path(checkpoint_path).name) if among_the_best else None
 
     def _write(self, ranked: list[dict[str, Any]]) -> None:
         """Name the best checkpoints, whose files are there; delete those that are it no longer."""
@@ -155,9 +138,7 @@ class BestCheckpointExporter(Exporter):
             new.append({**one, "value": float(metrics[self.metric])})
         if not all(math.isclose(a["value"], b["value"]) for a, b in zip(kept, new, strict=True)):
             # What was no improvement then may be one now.
-            patience = {"evaluated_step": self.evaluated_step, "evaluations_without_improvement": 0}
-            write_json(folder / PATIENCE_FILE, patience)
-            self.read_patience()
+            self._write_patience(self.evaluated_step, 0)
         self._write(sorted(new, key=self._rank))
         why = f"{', '.join(changed[:SHOWN])}{' and more' * (len(changed) > SHOWN)}"
         values = f"{self.metric} {kept[0]['value']:.4f} -> {new[0]['value']:.4f}"
@@ -183,27 +164,18 @@ class BestCheckpointExporter(Exporter):
 def read_best(best_model_dir: str | Path) -> dict[str, Any] | None:
     """The content of best.json, or None where no best model is yet."""
     file = Path(best_model_dir) / BEST_FILE
-    record = _read(file)
-    if record is None:
+    if not file.exists():
         return None
-    try:
+    with written_here(file):
+        record = read_json(file)
         if record.get("format_version", FORMAT_VERSION) != FORMAT_VERSION:
             raise ValueError(f"format_version {record['format_version']} is not known")
-        if not record["kept"]:
-            raise ValueError("nothing is kept")
         for one in (record, *record["kept"]):
             one["step"], one["value"] = int(one["step"]), float(one["value"])
-        record["measured_with"] = dict(record.get("measured_with", {}))
-        return {**record, "metric": str(record["metric"]), "mode": str(record["mode"])}
-    except (ValueError, KeyError, TypeError, OverflowError) as error:
-        raise UserError(f"{file}: not a file that was written here: {error}") from error
-
-
-def _read(file: Path) -> dict[str, Any] | None:
-    try:
-        return parse_json(file.read_text(encoding="utf-8")) if file.exists() else None
-    except ValueError as error:
-        raise UserError(f"{file}: not a file that was written here: {error}") from error
+        if not record["kept"]:
+            raise ValueError("nothing is kept")
+        record |= {name: str(record[name]) for name in ("metric", "mode")}
+        return record | {"measured_with": dict(record.get("measured_with", {}))}
 
 
 def _checkpoint_of(folder: str | Path, step: int) -> str:

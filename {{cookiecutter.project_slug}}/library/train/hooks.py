@@ -7,7 +7,7 @@ import signal
 import time
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
@@ -15,9 +15,7 @@ from library.estimator import SessionRunArgs, SessionRunHook
 from library.report import StatsHook
 from library.train.checkpoints import SafeSaver
 from library.train.exporter import BestCheckpointExporter
-
-if TYPE_CHECKING:
-    from library.train.run import Run
+from library.train.run import Run
 
 EARLY_STOP_SECS = 5.0
 """Seconds between looks at the evaluations of another process."""
@@ -61,25 +59,26 @@ class GracefulStopHook(SessionRunHook):
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         self.stepped = True
-        if self.due:
-            session = run_context.session
-            step = int(session.run(self.global_step))
-            if not self.saves:
-                raise KeyboardInterrupt(f"at step {step}; the chief's last checkpoint is complete")
-            saver = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SAVERS)[0]
-            saver.save(session, self.checkpoint, global_step=step)
-            raise _saved_at(step)
+        if not self.due:
+            return
+        session = run_context.session
+        step = int(session.run(self.global_step))
+        if not self.saves:
+            raise KeyboardInterrupt(f"at step {step}; the chief's last checkpoint is complete")
+        saver = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SAVERS)[0]
+        saver.save(session, self.checkpoint, global_step=step)
+        raise _saved_at(step)
 
     def end(self, session: Any) -> None:
         for number, handler in self.before.items():
             signal.signal(number, handler)
 
 
+@dataclasses.dataclass(eq=False)
 class _StopInEvaluationHook(SessionRunHook):
     """Ends an evaluation within training, which comes right after a checkpoint."""
 
-    def __init__(self, stop: GracefulStopHook):
-        self.stop = stop
+    stop: GracefulStopHook
 
     def begin(self) -> None:
         self.global_step = tf.compat.v1.train.get_global_step()
@@ -169,11 +168,12 @@ class XlaHook(SessionRunHook):
             print(f"xla: {what}", flush=True)
 
 
-class ThresholdsHook(tf.compat.v1.train.SessionRunHook):
+@dataclasses.dataclass(eq=False)
+class ThresholdsHook(SessionRunHook):
     """Keeps the thresholds that an evaluation has chosen in model.json, for the best checkpoint."""
 
-    def __init__(self, run: "Run", evaluation: StatsHook):
-        self.run, self.evaluation = run, evaluation
+    run: Run
+    evaluation: StatsHook
 
     def end(self, session: tf.compat.v1.Session) -> None:
         thresholds = getattr(self.evaluation.stats, "thresholds", ())

@@ -32,20 +32,13 @@ class ModelCard:
     @classmethod
     def of(cls, head: str, target: Target, hyperparameters: Any) -> "ModelCard":
         """The card of a model, its hyperparameters a dataclass of options."""
-        names = [
-            field.name
-            for field in dataclasses.fields(hyperparameters)
-            if field.metadata["defines_architecture"] and field.name != "head"
-        ]
+        fields = [f for f in dataclasses.fields(hyperparameters) if f.name != "head"]
+        names = [field.name for field in fields if field.metadata["defines_architecture"]]
         return cls(head, target, {name: plain(getattr(hyperparameters, name)) for name in names})
 
     @classmethod
     def load(cls, folder: str | Path) -> "ModelCard":
-        """Read the card in a folder with checkpoints.
-
-        Raises:
-            UserError: there is none, or it is not one that this version can read.
-        """
+        """Read the card in a folder with checkpoints; UserError: it cannot be read."""
         path = Path(folder) / MODEL_FILE
         try:
             content = parse_json(path.read_text(encoding="utf-8"))
@@ -69,9 +62,10 @@ class ModelCard:
             raise UserError(f"{path}: not the card of a model") from error
 
     def save(self, folder: str | Path) -> Path:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        write_json(Path(folder) / MODEL_FILE, dataclasses.asdict(self))
-        return Path(folder) / MODEL_FILE
+        path = Path(folder) / MODEL_FILE
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, dataclasses.asdict(self))
+        return path
 
     def applied_to(self, hyperparameters: Any, given: Collection[str], folder: str | Path) -> Any:
         """The hyperparameters, a dataclass of options, with the architecture of this card.
@@ -90,10 +84,7 @@ class ModelCard:
             except ValueError as error:
                 raise UserError(f"{Path(folder) / MODEL_FILE}: {error}") from error
             if name in given and mine is not None:
-                lines.append(
-                    f"{name}: {word_of(mine)}, but the model in {folder} has {word_of(found)}: "
-                    f"leave --{name} out"
-                )
+                lines.append(f"{_difference(name, mine, found, folder)}: leave --{name} out")
         if lines:
             raise UserError(*lines)
         return dataclasses.replace(hyperparameters, **changes)
@@ -104,13 +95,14 @@ class ModelCard:
         The numbers of a target (mean, std, thresholds) may differ: they follow from the data.
         """
         mine, found = self.hyperparameters, other.hyperparameters
+        pairs = {name: (mine.get(name), found.get(name)) for name in sorted({*mine, *found})}
+        if self.target.label == other.target.label:
+            pairs["head"] = self.head, other.head
         lines = [
-            _difference(name, mine.get(name), found.get(name), folder)
-            for name in sorted(mine.keys() | found.keys())
-            if _last_part(mine.get(name)) != _last_part(found.get(name))
+            f"{_difference(name, *pair, folder)}: pass {_flag(name, pair[1])}"
+            for name, pair in pairs.items()
+            if _last_part(pair[0]) != _last_part(pair[1])
         ]
-        if self.head != other.head and self.target.label == other.target.label:
-            lines.append(_difference("head", self.head, other.head, folder))
         if (self.target.label, self.target.classes) != (other.target.label, other.target.classes):
             lines.append(
                 f"train_data: the dataset has {self.target}, but the model in {folder} has "
@@ -122,10 +114,13 @@ class ModelCard:
 
 
 def _difference(name: str, mine: Any, found: Any, folder: str | Path) -> str:
-    flag = f"--{name} {word_of(found)}"
-    if isinstance(found, bool):
-        flag = f"--{name}" if found else f"--no-{name}"
-    return f"{name}: {word_of(mine)}, but the model in {folder} has {word_of(found)}: pass {flag}"
+    return f"{name}: {word_of(mine)}, but the model in {folder} has {word_of(found)}"
+
+
+def _flag(name: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return f"--{name}" if value else f"--no-{name}"
+    return f"--{name} {word_of(value)}"
 
 
 def _last_part(value: Any) -> Any:

@@ -1,19 +1,17 @@
 """The option print_model: the layers of the network, their outputs, parameters and FLOPs."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
 from library.estimator import ModeKeys
-
-if TYPE_CHECKING:
-    from library.train.run import Run
+from library.train.run import Run
 
 OF_VARIABLES = ("VarHandleOp", "VariableV2", "ReadVariableOp", "Const", "Identity")
 
 
-def print_model(run: "Run") -> None:
+def print_model(run: Run) -> None:
     """Print a row for each layer that has variables, for one example; FLOPs count a * b + c as 2.
 
     What a SavedModel computes inside is not counted.
@@ -30,15 +28,15 @@ def print_model(run: "Run") -> None:
     print(f"{'layer':32}{'output':>20}{'parameters':>14}{'MFLOPs':>10}")
     for layer, size in sizes.items():
         inside = [op for op in graph.get_operations() if op.name.startswith(f"{layer}/")]
-        shapes = [op.outputs[0].shape for op in inside if op.outputs and _computes(op)]
+        shapes = [
+            op.outputs[0].shape
+            for op in inside
+            if op.outputs and op.type not in OF_VARIABLES and op.outputs[0].dtype.is_floating
+        ]
         shape = " x ".join(map(str, shapes[-1][1:])) if shapes else ""
         here = sum(flops.get(op.name, 0) for op in inside)
         print(f"{layer:32}{shape:>20}{size:14,}{here / 1e6:10.2f}")
     print(f"{'all':52}{sum(sizes.values()):14,}{sum(flops.values()) / 1e6:10.2f}")
-
-
-def _computes(op: tf.Operation) -> bool:
-    return op.type not in OF_VARIABLES and op.outputs[0].dtype.is_floating
 
 
 def _flops(graph: tf.Graph) -> Iterator[tuple[str, int]]:

@@ -1,31 +1,25 @@
 """The option overfit: a sanity check whether the model can overfit a few fixed examples."""
 
+import dataclasses
 import math
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
 from library.train.errors import translate_errors
 from library.train.plan import Plan
+from library.train.run import Run
 from library.util import RunError, UserError
-
-if TYPE_CHECKING:
-    from library.train.run import Run
 
 OVERFIT_LOSS, OVERFIT_STEPS = 1e-3, 1000
 """A loss as good as zero, and the steps in which a model that can learn reaches it."""
 
 
-def overfit(run: "Run", num_examples: int) -> None:
-    """Overfit a few fixed examples, without regularization; nothing is kept.
-
-    Raises:
-        RunError: the loss does not come down to OVERFIT_LOSS.
-    """
-    wanted = run.settings.overfit
-    assert wanted is not None, "it is called where the option is given"
+def overfit(run: Run, num_examples: int) -> None:
+    """Overfit a few fixed examples, without regularization, to OVERFIT_LOSS; nothing is kept."""
+    wanted = run.settings.overfit or 0
     if wanted > num_examples:
         data = run.settings.train_data
         raise UserError(f"overfit: {wanted} is more than the {num_examples} examples of {data}")
@@ -37,8 +31,7 @@ def overfit(run: "Run", num_examples: int) -> None:
         warmup_epochs=0.0,
         plan=Plan.without_end(run, wanted),
     )
-    batches = math.ceil(wanted / run.settings.train_batch_size)
-    reached = StopAtLossHook("batch_loss", bound=OVERFIT_LOSS, steps=batches)
+    reached = StopAtLossHook(needed=math.ceil(wanted / run.settings.train_batch_size))
     print(f"overfit: {wanted} examples, at most {OVERFIT_STEPS} steps; nothing is kept")
     with tempfile.TemporaryDirectory() as folder:
         there = run.replace(model_dir=Path(folder))
@@ -55,27 +48,24 @@ def overfit(run: "Run", num_examples: int) -> None:
     print(f"overfit: the model can learn: loss {reached.loss:.4f} after {reached.step} steps")
 
 
+@dataclasses.dataclass(eq=False)
 class StopAtLossHook(tf.compat.v1.train.SessionRunHook):
-    """Ends training when the loss has been under a bound for so many steps in a row."""
+    """Ends training when the loss has been under OVERFIT_LOSS for so many steps in a row."""
 
-    def __init__(self, loss: str, *, bound: float, steps: int):
-        """`loss` is the name of the scalar; `steps` are those of an epoch."""
-        self.loss_name, self.bound, self.needed = loss, bound, steps
-        self.under, self.step, self.loss = 0, 0, math.inf
-
-    def begin(self) -> None:
-        graph = tf.compat.v1.get_default_graph()
-        self.tensor = graph.get_tensor_by_name(f"{self.loss_name}:0")
+    needed: int  # steps of an epoch
+    under: int = 0
+    step: int = 0
+    loss: float = math.inf
 
     @property
     def reached(self) -> bool:
         return self.under >= self.needed
 
     def before_run(self, run_context: Any) -> Any:
-        return tf.compat.v1.train.SessionRunArgs(self.tensor)
+        return tf.compat.v1.train.SessionRunArgs("batch_loss:0")
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         self.loss, self.step = float(run_values.results), self.step + 1
-        self.under = self.under + 1 if self.loss < self.bound else 0
+        self.under = self.under + 1 if self.loss < OVERFIT_LOSS else 0
         if self.reached:
             run_context.request_stop()

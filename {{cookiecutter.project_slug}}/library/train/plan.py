@@ -4,7 +4,7 @@ import dataclasses
 import math
 import os
 from collections.abc import Iterator
-from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -14,7 +14,7 @@ from library.train import run_record
 from library.train.checkpoints import newest_checkpoint
 from library.train.exporter import global_step_of, read_best
 from library.train.model_card import ModelCard
-from library.util import UserError
+from library.util import UserError, refuse
 
 if TYPE_CHECKING:
     from library.train.run import Run
@@ -90,39 +90,33 @@ class Plan:
 
 def check_batch(run: "Run") -> None:
     """Refuse a batch that cannot be divided as it has to be."""
-    settings, parallel = run.settings, run.parallel
-    assert parallel is not None, "a training has one"
-    accumulated = run.hyperparameters.gradient_accumulation
-    parts = parallel.batch_parts * accumulated
-    if settings.train_batch_size % parts:
-        raise UserError(
+    settings, params = run.settings, run.hyperparameters
+    parallel, cluster = run.parallel, run.cluster
+    parts = parallel.batch_parts * params.gradient_accumulation
+    without_servers = "workers without parameter servers"
+    same_step = f"{without_servers} would have to stop at the same step: leave it out"
+    refuse(
+        {
             f"train_batch_size: {settings.train_batch_size} cannot be divided by {parts}: "
             f"{len(parallel.devices)} devices x {parallel.num_sharing} workers that share a batch, "
-            f"the chief included, x gradient_accumulation {accumulated}"
-        )
-    if run.cluster.has_servers and run.hyperparameters.network == "efficientnet_lite0":
-        raise UserError(
-            "network: efficientnet_lite0: parameter servers cannot read its weights: leave them out"
-        )
-    if not run.cluster.all_reduce:
-        return
-    for name in ("early_stopping_evals", "max_minutes"):
-        if getattr(settings, name) is not None:
-            raise UserError(
-                f"{name}: workers without parameter servers would have to stop at the same step: "
-                "leave it out"
-            )
-    if run.hyperparameters.network == "hub":
-        raise UserError(
-            "network: hub: workers without parameter servers do not save the averages of a "
-            "module's batch norm: use parameter servers"
-        )
+            f"the chief included, x gradient_accumulation {params.gradient_accumulation}": (
+                settings.train_batch_size % parts
+            ),
+            "network: efficientnet_lite0: parameter servers cannot read its weights: "
+            "leave them out": cluster.has_servers and params.network == "efficientnet_lite0",
+            f"network: hub: {without_servers} do not save the averages of a module's batch norm: "
+            "use parameter servers": cluster.all_reduce and params.network == "hub",
+            f"max_minutes: {same_step}": cluster.all_reduce and settings.max_minutes,
+            f"early_stopping_evals: {same_step}": (
+                cluster.all_reduce and settings.early_stopping_evals
+            ),
+        }
+    )
 
 
 def description(run: "Run", plan: Plan) -> Iterator[str]:
     """What is about to happen, and where."""
     parallel, cluster = run.parallel, run.cluster
-    assert parallel is not None, "a training has one"
     devices = parallel.devices
     where = devices[0] if len(devices) == 1 else f"{len(devices)} devices, {', '.join(devices)}"
     where = "the CPU" if where == "/cpu:0" else where
@@ -147,11 +141,9 @@ def _last_checkpoint(run: "Run") -> tuple[str | None, int]:
     settings = run.settings
     latest = newest_checkpoint("model_dir", settings.model_dir)
     records = run_record.load(settings.model_dir) if latest else []
-    places = [_best_place(dataclasses.asdict(settings))]
-    places += [_best_place(record["settings"]) for record in records[-1:]]
-    changed = len(places) == 1 or places[0] != places[1]
-    if read_best(settings.best_model_dir) and changed:
-        reason = f"that of {settings.model_dir} is {places[1]}" if records else "this run is new"
+    before = best_place(records[-1]["settings"]) if records else None
+    if read_best(settings.best_model_dir) and before != best_place(dataclasses.asdict(settings)):
+        reason = f"that of {settings.model_dir} is {before}" if records else "this run is new"
         raise UserError(
             f"best_model_dir: {settings.best_model_dir} holds the best model of another run, since "
             f"{reason}: start a run of its own with --run NAME, or delete it"
@@ -162,9 +154,11 @@ def _last_checkpoint(run: "Run") -> tuple[str | None, int]:
     return latest, global_step_of(latest)
 
 
-def _best_place(settings: dict[str, Any]) -> str:
+def best_place(settings: dict[str, Any], path: ModuleType = os.path) -> str:
     """best_model_dir as seen from model_dir: both may be moved."""
-    places = [settings.get(name) for name in ("best_model_dir", "model_dir")]
-    if not all(isinstance(place, str | Path) for place in places):
-        return "not known"
-    return os.path.relpath(*(PROJECT / str(place) for place in places))
+    places = (settings.get(name) for name in ("best_model_dir", "model_dir"))
+    best, model = (path.join(PROJECT, str(place)) for place in places)
+    try:
+        return path.relpath(best, model)
+    except ValueError:  # Windows has no way from one drive to another
+        return best

@@ -1,10 +1,11 @@
 """The line of progress of a training: where it stands, how fast it is, what it waits for."""
 
+import dataclasses
 import datetime
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import tensorflow as tf
 
@@ -19,53 +20,30 @@ GET_NEXT = ("IteratorGetNext", "MultiDeviceIteratorGetNextFromShard")
 """The ops that take the next batch, for one device and for several."""
 
 
-class _Pausing(Protocol):
-    seconds: float
-
-
+@dataclasses.dataclass(eq=False)
 class ProgressHook(SessionRunHook):
     """Shows the progress every so many steps, and writes the rates for TensorBoard.
 
-    An iteration is the time that it waits for the input, and that of the training step. The first
-    WARM_UP steps of a process, checkpoints and evaluations do not count in the rates; the time
-    left includes evaluations, like the time that has passed.
+    The first WARM_UP steps of a process, checkpoints and evaluations do not count in the rates;
+    the time left includes evaluations, like the time that has passed.
     """
 
-    def __init__(
-        self,
-        shown: Sequence[str],
-        pauses: Sequence[_Pausing],
-        *,
-        every: int,
-        steps: int,
-        batch_size: int,
-        epoch_of: Callable[[int], float],
-        summary_dir: str | Path | None,
-        line: StatusLine,
-        shared: bool = False,
-    ):
-        """
-        Args:
-            shown: scalars to show where the graph has them: "loss" is the tensor `batch_loss`.
-                They are fetched only at the steps that show them.
-            pauses: hooks whose `seconds` are none of the training step's.
-            every: number of steps from line to line.
-            steps: the step at which the run ends.
-            batch_size: examples per step.
-            epoch_of: step -> epochs since the begin of the run.
-            summary_dir: for `examples_per_sec`, `step_ms` and `input_wait_share`; None: nowhere.
-            line: where it is shown; a live one is overwritten several times a second.
-            shared: whether other processes take steps of the same run.
-        """
-        self.shown, self.pauses, self.every, self.steps = shown, pauses, every, steps
-        self.batch_size, self.epoch_of = batch_size, epoch_of
-        self.summary_dir, self.line, self.shared = summary_dir, line, shared
+    shown: Sequence[str]  # scalars, where the graph has them: "loss" is the tensor `batch_loss`
+    pauses: Sequence[Any]  # hooks whose `seconds` are none of the training step's
+    _: dataclasses.KW_ONLY
+    every: int  # steps from line to line
+    steps: int  # at which the run ends
+    batch_size: int  # examples per step
+    epoch_of: Callable[[int], float]  # step -> epochs since the begin of the run
+    summary_dir: str | Path | None  # for `examples_per_sec`, `step_ms`, `input_wait_share`
+    line: StatusLine  # where it is shown; a live one is overwritten several times a second
+    shared: bool = False  # whether other processes take steps of the same run
 
     def begin(self) -> None:
         operations = tf.compat.v1.get_default_graph().get_operations()
         tensors = {op.name: op.outputs[0] for op in operations if op.name.startswith("batch_")}
-        names = [name for name in self.shown if f"batch_{name}" in tensors]
-        self.scalars = {name: tensors[f"batch_{name}"] for name in names}
+        found = {name: tensors.get(f"batch_{name}") for name in self.shown}
+        self.scalars = {name: tensor for name, tensor in found.items() if tensor is not None}
         self.global_step = tf.compat.v1.train.get_global_step()
         # The clock is read where a step begins, and where its input is there.
         begin = tf.timestamp()
@@ -130,8 +108,7 @@ class ProgressHook(SessionRunHook):
         parts = [f"{self.step}/{self.steps}" if short else f"step {self.step} of {self.steps}"]
         parts.append(f"epoch {self.epoch_of(self.step):.1f}")
         parts += [f"{name} {value:.{3 if short else 4}f}" for name, value in scalars.items()]
-        if self.rates:
-            assert self.warm_time is not None, "there are rates"
+        if self.rates and self.warm_time is not None:
             rate, step_ms, share = self.rates.values()
             wait = f"{100 * share:.0f}% input"
             long = (f"{rate:,.0f} examples/s", f"{step_ms:.1f} ms/step", f"{wait} wait")

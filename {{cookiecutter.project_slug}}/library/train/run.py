@@ -63,21 +63,19 @@ class Run:
     networks: ModuleType
     model_fn: Callable[..., EstimatorSpec]
     heads: Mapping[str, type[Head]]
-    cluster: Cluster = dataclasses.field(default_factory=Cluster)
-    parallel: Parallel | None = None
+    parallel: Parallel = Parallel()
     model_card: ModelCard | None = None
     plan: Plan | None = None
 
     @classmethod
-    def of(cls, line: CommandLine, modality: Modality, **parts: Any) -> "Run":
+    def of(cls, line: CommandLine, **parts: Any) -> "Run":
         """What a command line asks for, of a project with these parts."""
-        return cls(
-            settings=line.settings,
-            hyperparameters=line.hyperparameters,
-            given=line.given,
-            modality=modality,
-            **parts,
-        )
+        options = {"settings": line.settings, "hyperparameters": line.hyperparameters}
+        return cls(**options, given=line.given, **parts)
+
+    @property
+    def cluster(self) -> Cluster:
+        return self.parallel.cluster
 
     @property
     def dir(self) -> Path:
@@ -96,8 +94,7 @@ class Run:
     @property
     def batch_size(self) -> int:
         """Training examples of this replica in a step."""
-        parts = self.parallel.batch_parts if self.parallel else 1
-        return self.settings.train_batch_size // parts
+        return self.settings.train_batch_size // self.parallel.batch_parts
 
     @property
     def keeps_best(self) -> bool:
@@ -111,8 +108,7 @@ class Run:
 
     @functools.cached_property
     def head(self) -> Head:
-        model = self.model
-        return self.heads[model.head](model.target, self.hyperparameters)
+        return self.heads[self.model.head](self.model.target, self.hyperparameters)
 
     @property
     def compute_dtype(self) -> str:
@@ -138,11 +134,7 @@ class Run:
     # ---- data ----------------------------------------------------------------------------------
 
     def card(self, field: str) -> Card:
-        """The card of the dataset that an option names, such as `train_data`.
-
-        Raises:
-            UserError: there is none; the line says how to make one.
-        """
+        """The card of the dataset that an option names, such as `train_data`."""
         path = getattr(self.settings, field)
         if path.endswith(".json") and os.path.exists(path):
             raise UserError(f"{field}: {path} is a card: its dataset is {path[:-5]}")
@@ -154,14 +146,10 @@ class Run:
         return Card.load(f"{path}.json")
 
     def for_training(self) -> "Run":
-        """The run with its model: of the kind that the training data asks for.
-
-        Raises:
-            UserError: the data is missing, does not fit, or the network cannot be had.
-        """
+        """The run with its model: of the kind that the training data asks for."""
         card, validation = self.card("train_data"), self.card("validation_data")
-        for each, field in ((card, "train_data"), (validation, "validation_data")):
-            each.files(getattr(self.settings, field))  # all have to be there
+        card.files(self.settings.train_data)  # all have to be there
+        validation.files(self.settings.validation_data)
         if card.label == "none":
             raise UserError(f"train_data: {self.settings.train_data} has no labels to learn")
         params = self.networks.resolve_hyperparameters(self.hyperparameters, self.settings)
@@ -179,18 +167,15 @@ class Run:
         if device and "gpu" in device.lower() and not tf.config.list_physical_devices("GPU"):
             print(f"prefetch_to_device: ignored: there is no {device} here")
             return None
-        if device and self.parallel and len(self.parallel.devices) > 1:
+        if device and len(self.parallel.devices) > 1:
             print("prefetch_to_device: ignored: several devices have a prefetch of their own")
             return None
         return device
 
     def expect_target(self, card: Card, field: str, other: str) -> None:
-        """Refuse a dataset whose labels are not those of the model.
+        """Refuse the dataset that an option names, if its labels are not those of the model.
 
-        Args:
-            card: of the dataset.
-            field: the option that names it, for the error.
-            other: what has other labels, for the error.
+        The error says what has `other` ones.
         """
         path, target = getattr(self.settings, field), self.model.target
         if (card.label, tuple(card.classes)) != (target.label, target.classes):
@@ -212,18 +197,18 @@ class Run:
 
     # ---- the model -----------------------------------------------------------------------------
 
+    def checkpoint(self, option: str) -> str:
+        """The path of the checkpoint that an option names, such as `model`."""
+        folders = {name: getattr(self.settings, name) for name in ("model_dir", "best_model_dir")}
+        return find_checkpoint(getattr(self.settings, option), **folders, option=option)
+
     def trained(self) -> tuple["Run", str]:
         """The run with the model that the option `model` names, and the path of its checkpoint.
 
-        What defines the architecture is taken from there.
-
-        Raises:
-            UserError: there is no such checkpoint, or the command line contradicts it.
+        What defines the architecture is taken from there; the command line must not contradict it.
         """
         settings = self.settings
-        checkpoint = find_checkpoint(
-            settings.model, model_dir=settings.model_dir, best_model_dir=settings.best_model_dir
-        )
+        checkpoint = self.checkpoint("model")
         folder = os.path.dirname(checkpoint)
         model = ModelCard.load(folder)
         if model.head not in self.heads:
@@ -235,16 +220,12 @@ class Run:
         return self.replace(hyperparameters=params, model_card=model), checkpoint
 
     def estimator(
-        self,
-        *,
-        strategy: tf.distribute.Strategy | None = None,
-        warm_start: WarmStart | None = None,
+        self, *, strategy: tf.distribute.Strategy | None = None, warm_start: WarmStart | None = None
     ) -> Estimator:
         """The Estimator of the run; a `strategy` and a `warm_start` are for training."""
-        settings, parallel = self.settings, self.parallel
+        settings = self.settings
         attach_log(settings.model_dir)
-        # CheckpointHook saves; this is for workers that would do it by the clock, each at another
-        # step.
+        # CheckpointHook saves; workers that average would do so by the clock, each at another step.
         steps = {"save_checkpoints_steps": 1000} if self.cluster.all_reduce else {}
         config = RunConfig(
             model_dir=str(settings.model_dir),
@@ -253,7 +234,7 @@ class Run:
             save_summary_steps=settings.save_summary_steps,
             log_step_count_steps=None,  # ProgressHook tells more
             train_distribute=strategy,
-            session_config=parallel and parallel.session_config,
+            session_config=self.parallel.session_config,
             **steps,
         )
         if self.cluster.has_servers and not self.cluster.is_evaluator:

@@ -1,4 +1,4 @@
-"""run.yaml: what each start of a run used, a YAML document for each."""
+"""run.yaml: what each start of a run used, a YAML document for each; the command runs."""
 
 import contextlib
 import datetime
@@ -8,19 +8,23 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 import yaml
 
-from library.config import PROJECT, options_of, plain
-from library.util import UserError, typed, write_text
+from library.config import PROJECT, options_of, plain, word_of
+from library.train.checkpoints import last_step
+from library.train.exporter import read_best
+from library.util import UserError, read_json, shown_path, typed, write_text, written_here
 
 FILE = "run.yaml"
 FORMAT_VERSION = 1
 PACKAGES = ("tensorflow", "tf-keras", "tensorflow-estimator", "numpy", "Pillow")
-NOT_A_RECORD = (ValueError, TypeError, AttributeError, OverflowError)
+OWN = ("run", "model_dir", "best_model_dir")
+"""Settings that differ from run to run in any case."""
 CHANGING = ("settings", "hyperparameters", "versions", "data")
 """Parts of a record that `append` compares with the last one."""
 
@@ -51,10 +55,8 @@ def describe(settings: Any, hyperparameters: Any, *, step: int, examples: int) -
 def evaluated_with(settings: Any, hyperparameters: Any, *, code: str) -> dict[str, Any]:
     """What a metric of the validation set depends on, beside the checkpoint.
 
-    Args:
-        settings: with the dataset.
-        hyperparameters: some of which, such as `l2_regularization`, define the loss.
-        code: a file of the project; it and those beside it define the rest.
+    Hyperparameters, such as `l2_regularization`, and `code`, a file of the project, with those
+    beside it, define the loss.
     """
     files = sorted(Path(code).parent.glob("*.py"))
     return {
@@ -103,27 +105,22 @@ def append(folder: Path, record: dict[str, Any]) -> list[str]:
 
 
 def load(folder: Path) -> list[dict[str, Any]]:
-    """The records of all starts, the first one first.
-
-    Raises:
-        UserError: run.yaml is not one that this version can read.
-    """
+    """The records of all starts, the first one first; UserError: run.yaml cannot be read."""
     path = folder / FILE
-    try:
+    if not path.exists():
+        return []
+    with written_here(path, yaml.YAMLError):
         records = list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
         for record in records:
             if record.get("format_version", 1) != FORMAT_VERSION:
                 raise ValueError(f"format_version {record['format_version']} is not known")
-            sizes = (*record["start"].values(), record["settings"]["train_batch_size"])
-            if len(sizes) != 3 or min(typed(list[int], [*sizes])) < 0:
-                raise ValueError("a part is missing")
+            start = record["start"]
+            sizes = [start["step"], start["examples"], record["settings"]["train_batch_size"]]
+            if min(typed(list[int], sizes)) < 0:
+                raise ValueError("a number is below 0")
             for part in CHANGING:
                 typed(dict[str, Any], record.setdefault(part, {}))
-        return records
-    except FileNotFoundError:
-        return []
-    except (yaml.YAMLError, LookupError, RecursionError, *NOT_A_RECORD) as error:
-        raise UserError(f"{path}: not a file that was written here: {error}") from error
+    return records
 
 
 def last_options(folder: Path) -> dict[str, Any]:
@@ -155,3 +152,36 @@ def _git(folder: Path) -> dict[str, Any] | None:
         return {"commit": git("rev-parse", "HEAD"), "dirty": bool(git("status", "--porcelain"))}
     except (OSError, subprocess.CalledProcessError):
         return None
+
+
+def list_runs(folder: Path = PROJECT / "runs") -> None:
+    """Print each run: its data and step, its metrics, and the options in which the runs differ."""
+    files = sorted(folder.glob(f"*/checkpoints/{FILE}"))
+    if not files:
+        raise UserError(f"runs: there are none in {folder}: python run.py starts the first one")
+    used = {file.parents[1]: found for file in files if (found := last_options(file.parent))}
+    names = dict.fromkeys(name for options in used.values() for name in options)
+    differ = [
+        name
+        for name in names
+        if name not in OWN and len({word_of(each.get(name)) for each in used.values()}) > 1
+    ]
+    for run, options in used.items():
+        step = last_step(run / "checkpoints")
+        print(f"{run.name}: step {step}, trained on {shown_path(str(options.get('train_data')))}")
+        for line in _metrics(run):
+            print(f"  {line}")
+        if differ:
+            print("  " + ", ".join(f"{name} {word_of(options.get(name))}" for name in differ))
+
+
+def _metrics(run: Path) -> Iterator[str]:
+    """A line for the best evaluation while training, and for each report."""
+    if best := read_best(run / "best"):
+        number = f"{best['metric']} {best['value']:.4f}"
+        yield f"best checkpoint: validation {number}, step {best['step']}"
+    for file in sorted(run.glob("evaluation/*/metrics.json")):
+        with written_here(file):
+            metrics = read_json(file)
+            numbers = [f"{k} {v:.4f}" for k, v in metrics.items() if isinstance(v, float)]
+            yield f"{file.parent.name}: {', '.join(numbers)}, step {metrics['global_step']}"

@@ -1,7 +1,7 @@
 """What every model_fn needs: from a network, a head and an optimizer to an EstimatorSpec."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
@@ -19,22 +19,22 @@ from library.nn import (
     with_loss_scale,
 )
 from library.report import show_inputs
-from library.train.divergence import assert_finite
-
-if TYPE_CHECKING:
-    from library.train.run import Run
+from library.train.errors import assert_finite
+from library.train.run import Run
 
 Features = dict[str, tf.Tensor]
+Network = Callable[..., tf.Tensor]
+OptimizerOf = Callable[[tf.Tensor], tuple[Optimizer, tf.Tensor]]
 
 
 def model_spec(
     features: Features,
     labels: tf.Tensor | None,
     mode: str,
-    run: "Run",
+    run: Run,
     *,
-    network: Callable[..., tf.Tensor],
-    optimizer: Callable[[tf.Tensor], tuple[Optimizer, tf.Tensor]],
+    network: Network,
+    optimizer: OptimizerOf,
 ) -> EstimatorSpec:
     """Training, evaluation or prediction by a network and the head of the run.
 
@@ -66,12 +66,8 @@ def model_spec(
         output = estimator_export.PredictOutput(predictions)
         if "key" in features:
             predictions = {**predictions, "key": features["key"]}
-        return EstimatorSpec(
-            mode,
-            predictions=predictions,
-            export_outputs={"serving_default": output},
-            scaffold=scaffold,
-        )
+        outputs = {"serving_default": output}
+        return EstimatorSpec(mode, predictions, export_outputs=outputs, scaffold=scaffold)
     head.collect(labels, logits, run.drawn(features), features["key"])
     # The Estimator averages what it is given with metrics.mean: given the loss of every example,
     # and not of every batch, that is the average over examples, the last partial batch included.
@@ -82,7 +78,7 @@ def model_spec(
     return EstimatorSpec(mode, loss=every_loss, eval_metric_ops=metrics, scaffold=scaffold)
 
 
-def l2_loss(run: "Run") -> tf.Tensor:
+def l2_loss(run: Run) -> tf.Tensor:
     """`l2_regularization` times half the sum of the kernels' squares."""
     kernels = [v for v in tf.compat.v1.trainable_variables() if v.name.endswith("kernel:0")]
     l2 = tf.add_n([tf.nn.l2_loss(kernel) for kernel in kernels])
@@ -91,12 +87,7 @@ def l2_loss(run: "Run") -> tf.Tensor:
 
 @tf.autograph.experimental.do_not_convert  # as a strategy would: nothing here branches on tensors
 def _training(
-    features: Features,
-    labels: tf.Tensor,
-    run: "Run",
-    *,
-    network: Callable[..., tf.Tensor],
-    optimizer: Callable[[tf.Tensor], tuple[Optimizer, tf.Tensor]],
+    features: Features, labels: tf.Tensor, run: Run, *, network: Network, optimizer: OptimizerOf
 ) -> EstimatorSpec:
     """One step of the optimizer; `features` and `labels` are this replica's share of the batch."""
     mode, step = ModeKeys.TRAIN, tf.compat.v1.train.get_global_step()
@@ -133,12 +124,7 @@ def _training(
         if params.clip_gradient_norm is not None:
             gradients = clip_gradients(gradients, params.clip_gradient_norm)
         pairs = zip(gradients, variables, strict=True)
-        if (
-            run.parallel
-            and run.parallel.sync
-            and run.cluster.has_servers
-            and run.cluster.num_workers > 1
-        ):
+        if run.parallel.sync and run.cluster.has_servers and run.cluster.num_workers > 1:
             chosen = sync_replicas(chosen, run.cluster.num_workers)
             by_chief = chosen.make_session_run_hook(run.cluster.is_chief)
             hooks = [by_chief, SyncReplicasShutdownHook()]
@@ -148,11 +134,11 @@ def _training(
                     averages = update_averages(params.average_decay, step - 1)
                 train_op = averages if run.cluster.is_chief else train_op  # once for all trainers
             return EstimatorSpec(mode, loss=loss, train_op=train_op, training_hooks=hooks)
-        # Not by the optimizer: a step that overflows in float16 is a step of the data all the same.
         done = chosen.apply_gradients(pairs)
         if params.average_decay:
             with tf.control_dependencies([done]):
                 done = update_averages(params.average_decay, step)
+        # Not by the optimizer: a step that overflows in float16 is a step of the data all the same.
         with tf.control_dependencies([done]):
             train_op = step.assign_add(1, read_value=False)
     return EstimatorSpec(mode, loss=loss, train_op=train_op)

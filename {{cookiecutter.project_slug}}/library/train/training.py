@@ -3,8 +3,6 @@
 import contextlib
 import inspect
 import math
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
@@ -13,15 +11,15 @@ from library.distribute import Cluster, Parallel, WatchHook, end_unless_there, s
 from library.estimator import EvalSpec, TrainSpec, train_and_evaluate
 from library.report import EvaluationImagesHook, InputImagesHook, MeansHook, add_table
 from library.train import run_record
-from library.train.checkpoints import resume_from
-from library.train.errors import DivergedError, translate_errors
-from library.train.evaluation_table import EvaluationTable
-from library.train.evaluator import KeptEvaluation, evaluate_checkpoint, evaluate_checkpoints
-from library.train.exporter import (
-    BestCheckpointExporter,
-    global_step_of,
-    read_best,
+from library.train.checkpoints import last_step, resume_from
+from library.train.errors import translate_errors
+from library.train.evaluator import (
+    EvaluationTable,
+    KeptEvaluation,
+    evaluate_checkpoint,
+    evaluate_checkpoints,
 )
+from library.train.exporter import BestCheckpointExporter, read_best
 from library.train.hooks import (
     CheckpointHook,
     EarlyStopHook,
@@ -34,14 +32,12 @@ from library.train.model_table import print_model
 from library.train.overfit import overfit
 from library.train.plan import Plan, check_batch, description
 from library.train.progress import ProgressHook
+from library.train.run import Run
 from library.train.warm_start import WarmStart
-from library.util import RunError, StatusLine, check_folder, locked, remove_leftovers, write_json
-
-if TYPE_CHECKING:
-    from library.train.run import Run
+from library.util import StatusLine, check_folder, locked, remove_leftovers
 
 
-def start_training(run: "Run") -> None:
+def start_training(run: Run) -> None:
     """Train for `train_epochs` in all, evaluate every `epochs_between_evals`, keep the best.
 
     With TF_CONFIG, this process does its part of that.
@@ -52,7 +48,7 @@ def start_training(run: "Run") -> None:
         return
     settings = run.settings
     parallel = Parallel.of(cluster, settings.devices, sync_replicas=settings.sync_replicas)
-    run = run.replace(cluster=cluster, parallel=parallel)
+    run = run.replace(parallel=parallel)
     check_batch(run)
     if cluster.all_reduce and not cluster.is_evaluator:
         run.for_training()  # its mistakes are told before anybody waits for the others
@@ -66,15 +62,13 @@ def start_training(run: "Run") -> None:
     if settings.overfit:
         overfit(run, epoch_examples)
         return
+    remedy = "wait for it, or start a run of its own with --new or --run NAME"
     writes = {"model_dir": cluster.is_chief, "best_model_dir": run.keeps_best}
     with contextlib.ExitStack() as stack:
         for option, is_mine in writes.items():
-            folder = getattr(settings, option)
+            check_folder(option, getattr(settings, option))
             if is_mine:
-                remedy = "wait for it, or start a run of its own with --new or --run NAME"
-                stack.enter_context(locked(option, folder, remedy=remedy))
-            else:
-                check_folder(option, folder)
+                stack.enter_context(locked(option, getattr(settings, option), remedy=remedy))
         plan = Plan.of(run, epoch_examples)
         if plan.checkpoint:  # its numbers, such as the mean of the labels, are those of the run
             run = run.replace(model_card=ModelCard.load(settings.model_dir))
@@ -84,9 +78,8 @@ def start_training(run: "Run") -> None:
 class _Training:
     """A training that is planned, and the objects that its parts share."""
 
-    def __init__(self, run: "Run", strategy: tf.distribute.Strategy | None):
+    def __init__(self, run: Run, strategy: tf.distribute.Strategy | None):
         assert run.plan is not None, "it is planned"
-        assert run.parallel is not None, "it is known what this process does"
         settings = run.settings
         self.run, self.plan, self.strategy = run, run.plan, strategy
         self.line = StatusLine(live=settings.live_progress)
@@ -101,9 +94,8 @@ class _Training:
         self.early_stop = EarlyStopHook(self.exporter, settings.early_stopping_evals or math.inf)
         # A new run is written when its input is open, or cached: not before a mistake is found.
         self.begins_with_input = not (self.plan.checkpoint or run.cluster.is_evaluator)
-        self.evaluated = not self.plan.evaluation_due or (
-            self.exporter.evaluated_step == self.plan.step
-        )
+        measured = self.exporter.evaluated_step == self.plan.step
+        self.evaluated = measured or not self.plan.evaluation_due
 
     def start(self) -> None:
         """Go to the end of the plan, unless the run is there already."""
@@ -119,11 +111,8 @@ class _Training:
         self.warm_start = WarmStart.of_run(run)
         if not self.begins_with_input:
             self._write_start()
-        with (
-            self._divergence_on_file(),
-            translate_errors(run, settings.train_data, settings.validation_data),
-            self.line,
-        ):
+        data = (settings.train_data, settings.validation_data)
+        with translate_errors(run, *data, plan=plan), self.line:
             self._train()
         if run.cluster.addresses and not run.cluster.is_evaluator:
             print(f"done: {run.cluster.name}")
@@ -134,17 +123,12 @@ class _Training:
         run, plan = self.run, self.plan
         estimator = run.estimator(strategy=self.strategy, warm_start=self.warm_start)
         estimator.evaluate = KeptEvaluation(estimator)
-        stop = GracefulStopHook(
-            run.settings.model_dir,
-            max_minutes=run.settings.max_minutes,
-            saves=run.cluster.is_chief,
-        )
+        minutes, saves = run.settings.max_minutes, run.cluster.is_chief
+        stop = GracefulStopHook(run.settings.model_dir, max_minutes=minutes, saves=saves)
         train_spec, eval_spec = self._train_spec(stop), self._eval_spec(stop)
         if run.keeps_best:
             self.exporter.measure_again(
-                lambda path: estimator.evaluate(
-                    eval_spec.input_fn, checkpoint_path=path, name="best"
-                )
+                lambda path: estimator.evaluate(eval_spec.input_fn, None, (), path, "best")
             )
         if run.cluster.is_evaluator:
             evaluate_checkpoints(estimator, eval_spec, steps=plan.steps, early_stop=self.early_stop)
@@ -178,23 +162,21 @@ class _Training:
         watch = WatchHook(
             cluster.needed,
             f"start all tasks again to resume from the last checkpoint in {settings.model_dir}",
-            finished=lambda: self._last_step() >= plan.steps,
+            finished=lambda: last_step(settings.model_dir) >= plan.steps,
         )
-        return TrainSpec(
-            self._train_input,
-            max_steps=plan.steps,
-            hooks=[
-                *[watch] * bool(cluster.needed),
-                *[XlaHook()] * settings.xla,
-                progress,
-                *[images, save, means] * cluster.is_chief,
-                stop,
-                *[self.early_stop] * bool(settings.early_stopping_evals),
-            ],
-        )
+        hooks = [
+            *[watch] * bool(cluster.needed),
+            *[XlaHook()] * settings.xla,
+            progress,
+            *[images, save, means] * cluster.is_chief,
+            stop,
+            *[self.early_stop] * bool(settings.early_stopping_evals),
+        ]
+        return TrainSpec(self._train_input, max_steps=plan.steps, hooks=hooks)
 
     def _eval_spec(self, stop: GracefulStopHook) -> EvalSpec:
         run, plan, every = self.run, self.plan, self._steps_between_images
+        stops = [stop.in_evaluation] * (not run.cluster.is_evaluator)
         images = EvaluationImagesHook(
             run.settings.model_dir / "eval",
             run.head,
@@ -205,22 +187,15 @@ class _Training:
             steps=None,  # all of the dataset
             start_delay_secs=0,
             throttle_secs=0,  # after every checkpoint
-            hooks=[
-                *[stop.in_evaluation] * (not run.cluster.is_evaluator),
-                images,
-                ThresholdsHook(run, images),
-            ],
-            exporters=[
-                self.exporter,
-                EvaluationTable(self.exporter, self.line, epoch_of=plan.epoch_of),
-            ],
+            hooks=[*stops, images, ThresholdsHook(run, images)],
+            exporters=[self.exporter, EvaluationTable(self.exporter, self.line, plan.epoch_of)],
         )
 
     @property
     def _steps_between_images(self) -> int:
-        """Drawing takes longer than a short evaluation: no more often than summaries."""
-        between = self.plan.steps_between_evals
-        return between * math.ceil(self.run.settings.save_summary_steps / between)
+        """Drawing takes longer than a short evaluation: rarer than summaries, four times a run."""
+        between, least = self.plan.steps_between_evals, self.run.settings.save_summary_steps
+        return between * math.ceil(max(least, self.plan.steps // 4) / between)
 
     def _train_input(self) -> tf.data.Dataset:
         dataset = self.run.inputs.train_input(self.run)
@@ -232,7 +207,10 @@ class _Training:
         """Bring the folders up to this start, each by the process that writes there; print it."""
         run, settings = self.run, self.run.settings
         if run.cluster.is_chief:
-            for change in self._record_start():
+            record = run_record.describe(
+                settings, run.hyperparameters, step=self.plan.step, examples=self.plan.examples
+            )
+            for change in run_record.append(settings.model_dir, record):
                 print(f"changed since the last start: {change}")
             run.model.save(settings.model_dir)
             remove_leftovers(settings.model_dir)
@@ -248,41 +226,11 @@ class _Training:
         for text in description(run, self.plan):
             print(text)
 
-    def _record_start(self) -> list[str]:
-        """Append to run.yaml; return what has changed since the last start."""
-        run, plan = self.run, self.plan
-        record = run_record.describe(
-            run.settings, run.hyperparameters, step=plan.step, examples=plan.examples
-        )
-        return run_record.append(run.settings.model_dir, record)
-
-    @contextlib.contextmanager
-    def _divergence_on_file(self) -> Iterator[None]:
-        """Write what is known of a divergence to model_dir."""
-        run, settings = self.run, self.run.settings
-        try:
-            yield
-        except DivergedError as error:
-            seen = (error.found["step"] - self.plan.step) * self.plan.batch_size
-            keys = run.modality.train_keys(
-                settings, self.plan.examples + seen, self.plan.batch_size
-            )
-            file = settings.model_dir / "divergence.json"
-            write_json(file, {**error.found, "keys": keys})
-            raise RunError(
-                f"{error}. {file} names the examples and the gradients; the last checkpoint is good"
-            ) from error
-
-    def _last_step(self) -> int:
-        latest = tf.train.latest_checkpoint(str(self.run.settings.model_dir))
-        return global_step_of(latest) if latest else 0
-
     def _print_end(self) -> None:
         settings = self.run.settings
         if self.early_stop.due:
             evaluations = f"{settings.early_stopping_evals} evaluations"
             print(f"stopped early: {evaluations} without a better {self.exporter.metric}")
-        best = read_best(settings.best_model_dir)
-        if best:
+        if best := read_best(settings.best_model_dir):
             where = f"step {best['step']}, in {settings.best_model_dir}"
             print(f"best model: {best['metric']} {best['value']:.4f} at {where}")

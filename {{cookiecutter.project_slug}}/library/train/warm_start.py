@@ -10,17 +10,14 @@ import tensorflow as tf
 
 from library.estimator import ModeKeys, WarmStartSettings
 from library.nn import AVERAGE
-from library.train.exporter import find_checkpoint
 from library.util import UserError, write_json
 
 if TYPE_CHECKING:
     from library.train.run import Run
 
 FILE = "warm_start.json"
-
 SHOWN = 6
 """Names in a line."""
-
 OF_OPTIMIZERS = re.compile(r"(^|/)(average|Adam(_1)?|Momentum|beta[12]_power|global_step)$")
 
 
@@ -42,12 +39,7 @@ class WarmStart:
         if run.plan and run.plan.checkpoint:
             print(f"warm_start_from: ignored: the run continues from {run.plan.checkpoint}")
             return None
-        checkpoint = find_checkpoint(
-            settings.warm_start_from,
-            model_dir=settings.model_dir,
-            best_model_dir=settings.best_model_dir,
-            option="warm_start_from",
-        )
+        checkpoint = run.checkpoint("warm_start_from")
 
         def build() -> None:
             dataset = run.inputs.evaluation_input(run, settings.validation_data)
@@ -55,8 +47,7 @@ class WarmStart:
             run.model_fn(*batch, ModeKeys.EVAL, run.hyperparameters, run=run)
 
         warm_start = cls.of(checkpoint, build)
-        for line in warm_start.lines:
-            print(line)
+        print("\n".join(warm_start.lines))
         return warm_start
 
     @classmethod

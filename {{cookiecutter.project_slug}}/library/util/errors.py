@@ -6,7 +6,8 @@ import io
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 PATH_ERRORS = (PermissionError, FileExistsError, NotADirectoryError, IsADirectoryError)
 PATH_ERRNOS = (errno.EROFS, errno.ENAMETOOLONG)
@@ -19,6 +20,12 @@ class UserError(Exception):
     def __init__(self, *lines: str):
         self.lines = tuple(" ".join(line.splitlines()) for line in lines)
         super().__init__("\n".join(self.lines))
+
+
+def refuse(mistakes: Mapping[str, Any]) -> None:
+    """Raise a UserError with the lines, if any, whose values are true."""
+    if lines := [line for line, is_there in mistakes.items() if is_there]:
+        raise UserError(*lines)
 
 
 class RunError(Exception):

@@ -1,13 +1,35 @@
 """JSON that a program has written, read back as the dataclasses that it was."""
 
+import contextlib
 import dataclasses
 import json
 import types
 import typing
+from collections.abc import Iterator
 from math import isfinite
+from pathlib import Path
 from typing import Any
 
+from library.util.errors import UserError
+
 LARGE = 2**63
+UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)
+"""What the use of a value raises that is not as a program writes it."""
+
+
+@contextlib.contextmanager
+def written_here(path: Path, *errors: type[Exception]) -> Iterator[None]:
+    """Report what is not as this program writes it, UNREADABLE or one of `errors`: a UserError."""
+    try:
+        yield
+    except UNREADABLE + errors as error:
+        raise UserError(f"{path}: not a file that was written here: {error}") from error
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A mapping that this program has written, empty without the file; UserError: it is none."""
+    with written_here(path):
+        return parse_json(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
 def parse_json(text: str) -> dict[str, Any]:

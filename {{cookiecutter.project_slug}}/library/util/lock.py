@@ -31,12 +31,8 @@ def locked(
 
     The lock ends with the process, however that ends. Where the system has no locks, or another
     machine had this one, its process counts as ended after half a minute without a sign of life.
-
-    Args:
-        option: the one that names the folder, for the error.
-        folder: removed at the end if it is new and still empty.
-        file: its name in the folder, in which it is while the lock is held.
-        remedy: the end of the error's line, which says what to do instead.
+    A new folder that is still empty is removed at the end. The error names the `option`, and ends
+    with the `remedy`: what to do instead.
     """
     check_folder(option, folder)
     made, path, ended = make_folder(folder), Path(folder) / file, threading.Event()
@@ -45,9 +41,8 @@ def locked(
         try:
             handle = _acquire(path, owner)
         except BlockingIOError as error:
-            other = _owner(path) or "another process"
-            message = f"{option}: {folder} is in use by {other}"
-            raise UserError(f"{message}: {remedy}" if remedy else message) from error
+            message = f"{option}: {folder} is in use by {_owner(path) or 'another process'}"
+            raise UserError(message + f": {remedy}" * bool(remedy)) from error
         heart = threading.Thread(target=_beat, args=(handle, owner, ended), daemon=True)
         heart.start()
         try:
