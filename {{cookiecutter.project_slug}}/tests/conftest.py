@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import io
-import multiprocessing
 import os
 import shutil
 import signal
@@ -55,7 +54,7 @@ def run_program(*words: object, cwd: Path, status: int = 0, **environment: str):
     program = cwd / str(words[0])
     command = [str(program if program.exists() else ROOT / program.name), *map(str, words[1:])]
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", **environment}
-    if program.name == "run.py" and "forkserver" in multiprocessing.get_all_start_methods():
+    if program.name == "run.py" and forked.AVAILABLE:
         process = forked.run(command, cwd, environment, LIMIT_SECS)
     else:
         process = new_process(command, cwd, environment)

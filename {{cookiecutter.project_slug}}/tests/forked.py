@@ -9,8 +9,10 @@ import tempfile
 from pathlib import Path
 from subprocess import CompletedProcess
 
-FORKSERVER = multiprocessing.get_context("forkserver")
-FORKSERVER.set_forkserver_preload(["tensorflow", "tf_keras", "numpy", "psutil", "yaml"])
+AVAILABLE = sys.platform == "linux"
+CONTEXT = multiprocessing.get_context("forkserver" if AVAILABLE else None)
+if AVAILABLE:
+    CONTEXT.set_forkserver_preload(["tensorflow", "tf_keras", "numpy", "psutil", "yaml"])
 
 
 def run(
@@ -20,7 +22,7 @@ def run(
     with tempfile.TemporaryDirectory() as folder:
         outputs = [os.path.join(folder, name) for name in ("stdout", "stderr")]
         arguments = (command, str(cwd), environment, outputs)
-        process = FORKSERVER.Process(target=_run, args=arguments)
+        process = CONTEXT.Process(target=_run, args=arguments)
         process.start()
         process.join(timeout)
         process.kill()
