@@ -7,7 +7,6 @@ import contextlib
 import dataclasses
 import functools
 import io
-import struct
 from collections.abc import Iterator
 from typing import Any
 
@@ -35,8 +34,10 @@ FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
 """JPEG's start-of-frame markers, which tell its kind; the others here are tables."""
 COMMON_FRAMES = (0xC0, 0xC1, 0xC2)
 """Those that every decoder knows: Huffman coding, not arithmetic."""
-APP0, START_OF_SCAN = 0xE0, 0xDA
-"""Markers of a JPEG: the first of 16 for what applications add, and the one before the pixels."""
+START_OF_SCAN = 0xDA
+"""The marker before the pixels."""
+SPECIAL = {"exif", "icc_profile", "adobe"}
+"""What says how a JPEG is to be shown."""
 CONTRAST = 50.0
 SRGB = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB"))
 
@@ -96,16 +97,14 @@ def canonical_bytes(data: bytes, *, scaled_for: int) -> bytes:
     that is much larger than `scaled_for`, the edge of the network's input, is scaled down, though
     not below twice that, and few are decoded at the same time.
     """
-    small = len(data) <= KEPT_BYTES
-    if small and _is_plain_jpeg(data):
-        return data
     with _opened(data) as image, DECODING.taken(BYTES_PER_PIXEL * image.width * image.height):
-        small = small and image.width * image.height <= KEPT_PIXELS
+        small = len(data) <= KEPT_BYTES and image.width * image.height <= KEPT_PIXELS
         if small and _is_canonical(image, (*JPEGS, "PNG")):
             if image.format == "PNG":
                 image.load()  # all of it can be decoded
                 return data
-            if _pixels(data) is not None:
+            plain = image.format == "JPEG" and not image.info.keys() & SPECIAL
+            if (plain and _is_common(data)) or _pixels(data) is not None:
                 return data
         image = scaled(image, max(SCALED_PIXELS, (2 * scaled_for) ** 2))
         return _encoded(_canonical(image), "BMP")
@@ -160,21 +159,20 @@ def _opened(data: bytes) -> Iterator[Image.Image]:
         raise BadFileError(f"broken image: {error or type(error).__name__}") from error
 
 
-# ---- what a JPEG is, by its markers; source: ITU T.81, B.1.1 -----------------------------------
+def _is_common(jpeg: bytes) -> bool:
+    """Whether the kind of a JPEG, told by its markers, is one of COMMON_FRAMES.
 
-
-def _segments(jpeg: bytes) -> Iterator[tuple[int, int]]:
-    """The markers of a JPEG before its first scan, and where the content of each begins."""
+    Source: ITU T.81, B.1.1.
+    """
     position = 2
     while position + 12 <= len(jpeg) and jpeg[position] == 0xFF:
         marker = jpeg[position + 1]
-        if marker == 0xFF:  # a fill byte
-            position += 1
-        elif marker == START_OF_SCAN:
-            return
-        else:
-            yield marker, position + 4
-            position += 2 + int.from_bytes(jpeg[position + 2 : position + 4], "big")
+        if marker in FRAMES or marker == START_OF_SCAN:
+            return marker in COMMON_FRAMES
+        fill_byte = marker == 0xFF
+        size = int.from_bytes(jpeg[position + 2 : position + 4], "big")
+        position += 1 if fill_byte else 2 + size
+    return False
 
 
 def _pixels(jpeg: bytes) -> np.ndarray | None:
@@ -183,35 +181,11 @@ def _pixels(jpeg: bytes) -> np.ndarray | None:
     Its kind is a common one, and libjpeg warns of nothing: Pillow shows what it can of a damaged
     JPEG, and TensorFlow refuses it in the middle of an epoch.
     """
-    frames = (marker for marker, _ in _segments(jpeg) if marker in FRAMES)
-    if next(frames, None) not in COMMON_FRAMES:
-        return None
     edges = {"min_height": 8 * EDGE, "min_width": 8 * EDGE}
     with contextlib.suppress(ValueError):
-        return simplejpeg.decode_jpeg(jpeg, "RGB", fastdct=True, fastupsample=True, **edges)
+        if _is_common(jpeg):
+            return simplejpeg.decode_jpeg(jpeg, "RGB", fastdct=True, fastupsample=True, **edges)
     return None
-
-
-def _is_plain_jpeg(jpeg: bytes) -> bool:
-    """Whether it is a small one of gray or YCbCr, and nothing in it says how it is to be shown.
-
-    Those need not be opened, which takes longer than to decode a small one.
-    """
-    frame = None
-    for marker, position in _segments(jpeg):
-        if marker == APP0 and jpeg[position : position + 5] != b"JFIF\0":
-            return False
-        if marker in range(APP0 + 1, APP0 + 16):  # EXIF, color profiles, Adobe's
-            return False
-        if marker in COMMON_FRAMES:
-            frame = struct.unpack_from(">BHHB", jpeg, position)
-    if frame is None or jpeg[3:4] != bytes([APP0]):
-        return False
-    bits, height, width, colors = frame
-    few = 0 < height * width <= KEPT_PIXELS and max(height, width) <= MAX_ASPECT * min(
-        height, width
-    )
-    return few and (bits, colors) in ((8, 1), (8, 3))
 
 
 # ---- pixels as a viewer shows them -------------------------------------------------------------
