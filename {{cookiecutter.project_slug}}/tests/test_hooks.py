@@ -1,7 +1,9 @@
 """Checkpoints at the steps of the run, and where the time of a step goes; more in test_run.py."""
 
-import re
 import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import tensorflow as tf
@@ -9,6 +11,7 @@ from conftest import summaries
 
 from library.estimator import Estimator, EstimatorSpec, RunConfig
 from library.train import CheckpointHook, ProgressHook
+from library.train.progress import WARM_UP
 from library.util import StatusLine
 
 
@@ -56,47 +59,69 @@ def sleeping(seconds: float, x: tf.Tensor) -> tf.Tensor:
     return tf.ensure_shape(tf.numpy_function(sleep, [x], tf.float32), [])
 
 
-@pytest.mark.parametrize(
-    ("input_secs", "step_secs", "least", "most"),
-    [(0.04, 0, 0.5, 1), (0, 0.04, 0, 0.4), (0.08, 0.04, 0.2, 0.8)],
-    ids=["input", "step", "both"],
-)
+def progress_hook(folder: Path, **changed: Any) -> ProgressHook:
+    sizes = {"every": 10, "steps": 30, "batch_size": 4, "epoch_of": lambda step: step / 2}
+    options: dict = {**sizes, "summary_dir": folder, "line": StatusLine()}
+    return ProgressHook(["loss"], [], **options | changed)
+
+
+@pytest.mark.parametrize(("waited", "computed"), [(0.04, 0.01), (0.0, 0.05), (0.06, 0.02)])
 def test_the_progress_line_tells_where_the_time_goes(
-    tmp_path, capsys, input_secs, step_secs, least, most
+    tmp_path, capsys, monkeypatch, waited, computed
 ):
-    def input_fn() -> tf.data.Dataset:
-        numbers = tf.data.Dataset.from_tensors(1.0).repeat()
-        return numbers.map(lambda x: sleeping(input_secs, x)).prefetch(1)
+    """Of steps that take exactly as long as they say; the first ones, ten times as long."""
+    clock = SimpleNamespace(now=100.0, monotonic=lambda: clock.now)
+    monkeypatch.setattr("library.train.progress.time", clock)
+    hook = progress_hook(tmp_path)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        step = tf.compat.v1.train.create_global_step()
+        tf.constant(0.5, name="batch_loss")
+        session.run(step.initializer)
+        hook.begin()
+        hook.after_create_session(session, None)
+    for number in range(30):
+        clock.now += (waited + computed) * (10 if number < WARM_UP else 1)
+        asked = hook.before_run(None).fetches
+        assert ("loss" in asked) == (number % 10 == 9), "it is fetched where it is shown"
+        results = {name: {"waited": waited, "loss": 0.5}[name] for name in asked}
+        hook.after_run(None, SimpleNamespace(results=results))
+    rate, share = 4 / (waited + computed), waited / (waited + computed)
+    left = {10: f"0:0{round(20 * (waited + computed))} left", 20: " left", 30: "  0:00 left"}
+    for number, line in zip((10, 20, 30), capsys.readouterr().out.splitlines(), strict=True):
+        begin = f"step {number} of 30  epoch {number / 2}  loss 0.5000"
+        speed = f"{rate:,.0f} examples/s  {1e3 * computed:.1f} ms/step"
+        assert line.startswith(f"{begin}  {speed}  {100 * share:.0f}% input wait  ")
+        assert line.endswith(left[number])
+    tf.compat.v1.summary.FileWriterCache.get(str(tmp_path)).flush()
+    found = {(step, value.tag): value.simple_value for step, value in summaries(tmp_path)}
+    assert {step for step, _ in found} == {10, 20, 30}
+    assert found[30, "input_wait_share"] == pytest.approx(share, abs=1e-5)
+    assert found[30, "examples_per_sec"] == pytest.approx(rate, rel=1e-5)
+
+
+def test_a_step_waits_for_its_input_and_not_for_what_comes_after(tmp_path):
+    """As the graph measures it; both sleep at least as long as they say."""
+    waited, computed = 0.04, 0.02
 
     def model_fn(features: tf.Tensor, labels: None, mode: str) -> EstimatorSpec:
-        loss = tf.identity(sleeping(step_secs, features), name="batch_loss")
+        loss = tf.identity(sleeping(computed, features), name="batch_loss")
         train_op = tf.compat.v1.train.get_global_step().assign_add(1)
         with tf.control_dependencies([loss]):
             return EstimatorSpec(mode, loss=loss, train_op=tf.identity(train_op))
 
-    save = CheckpointHook(tmp_path, 1000)
-    sizes = {"every": 10, "steps": 30, "batch_size": 4, "epoch_of": lambda step: step / 2}
-    line = StatusLine()
-    progress = ProgressHook(["loss"], [save], **sizes, summary_dir=tmp_path, line=line)
-    config = RunConfig(str(tmp_path), log_step_count_steps=None)
-    Estimator(model_fn, config=config).train(input_fn, steps=30, hooks=[progress, save])
+    def input_fn() -> tf.data.Dataset:
+        dataset = tf.data.Dataset.from_tensors(1.0).repeat().map(lambda x: sleeping(waited, x))
+        options = tf.data.Options()
+        options.experimental_optimization.inject_prefetch = False  # it is not made ahead
+        return dataset.with_options(options)
 
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[1] for line in lines] == ["10", "20", "30"]
-    rate, step_ms, share = re.search(
-        r"([\d,.]+) examples/s  ([\d.]+) ms/step  (\d+)% input wait", lines[-1]
-    ).groups()
-    assert least <= float(share) / 100 <= most
-    iteration = max(input_secs, step_secs)
-    assert float(rate.replace(",", "")) <= 1.05 * 4 / iteration
-    assert float(step_ms) >= 1e3 * step_secs
-    found = {
-        (step, value.tag): value.simple_value
-        for step, value in summaries(tmp_path)
-        if value.tag in ("examples_per_sec", "step_ms", "input_wait_share")
-    }
-    assert {step for step, _ in found} == {10, 20, 30}
-    assert found[30, "input_wait_share"] == pytest.approx(float(share) / 100, abs=0.006)
+    config = RunConfig(str(tmp_path), log_step_count_steps=None)
+    hook = progress_hook(tmp_path)
+    Estimator(model_fn, config=config).train(input_fn, steps=30, hooks=[hook])
+    found = {(step, value.tag): value.simple_value for step, value in summaries(tmp_path)}
+    assert found[30, "step_ms"] > 1e3 * computed / 2
+    assert found[30, "input_wait_share"] > 0
+    assert found[30, "examples_per_sec"] <= 1.01 * 4 / (waited + computed)
 
 
 def test_the_time_of_checkpoints_is_known(tmp_path):

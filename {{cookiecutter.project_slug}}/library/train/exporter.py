@@ -1,5 +1,6 @@
 """The best model of a run: kept when an evaluation improves, found again by name."""
 
+import dataclasses
 import datetime
 import math
 import os
@@ -20,6 +21,7 @@ SHOWN = 5
 """Names in a line."""
 
 
+@dataclasses.dataclass(eq=False)
 class BestCheckpointExporter(Exporter):
     """Copies the checkpoint to `best_model_dir` whenever the metric of an evaluation improves.
 
@@ -38,31 +40,25 @@ class BestCheckpointExporter(Exporter):
     `evaluations_without_improvement`, in a row.
     """
 
-    def __init__(
-        self,
-        best_model_dir: str | Path,
-        metric: str = "loss",
-        mode: str = "min",
-        keep: int = 1,
-        *,
-        assets: Sequence[str | Path] = (),
-        measured_with: Mapping[str, Any] | None = None,
-    ):
-        """Read what is known of evaluations so far.
+    best_model_dir: str | Path
+    metric: str = "loss"
+    mode: str = "min"
+    keep: int = 1
+    _: dataclasses.KW_ONLY
+    assets: Sequence[str | Path] = ()  # files to copy along, such as the card of the model
+    # What a value of the metric depends on beside the checkpoint, as JSON.
+    measured_with: dict[str, Any] = dataclasses.field(default_factory=dict)
 
-        `assets` are files to copy along, such as the card of the model; `measured_with` is what a
-        value of the metric depends on beside the checkpoint, as JSON.
-        """
-        if mode not in ("min", "max") or keep < 1:
-            raise ValueError(f"mode must be min or max and keep at least 1 (got {mode}, {keep})")
-        self.best_model_dir, self.assets = Path(best_model_dir), assets
-        self.metric, self.mode, self.keep = metric, mode, keep
-        self.measured_with = dict(measured_with or {})
+    def __post_init__(self) -> None:
+        if self.mode not in ("min", "max") or self.keep < 1:
+            got = f"(got {self.mode}, {self.keep})"
+            raise ValueError(f"mode must be min or max and keep at least 1 {got}")
+        self.folder = Path(self.best_model_dir)
         self.read_patience()
 
     def read_patience(self) -> None:
         """Update `evaluated_step` and `evaluations_without_improvement` from patience.json."""
-        file = self.best_model_dir / PATIENCE_FILE
+        file = self.folder / PATIENCE_FILE
         with written_here(file):
             patience: dict[str, int | None] = typed(dict[str, int | None], read_json(file))
             self.evaluated_step = patience.get("evaluated_step")
@@ -73,7 +69,7 @@ class BestCheckpointExporter(Exporter):
 
     def _write_patience(self, step: int | None, evaluations: int) -> None:
         patience = {"evaluated_step": step, "evaluations_without_improvement": evaluations}
-        write_json(self.best_model_dir / PATIENCE_FILE, patience)
+        write_json(self.folder / PATIENCE_FILE, patience)
         self.read_patience()
 
     name = "best_checkpoint"
@@ -97,32 +93,30 @@ class BestCheckpointExporter(Exporter):
         kept = [one for one in self._kept() if one["step"] != step]
         ranked = sorted([*kept, new], key=self._rank)[: self.keep]
         among_the_best = not math.isnan(value) and new in ranked
-        self.best_model_dir.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
         if among_the_best:
-            with moving_into(self.best_model_dir) as temporary:
+            with moving_into(self.folder) as temporary:
                 for source in [*tf.io.gfile.glob(f"{checkpoint_path}.*"), *self.assets]:
                     shutil.copy(source, temporary)
             self._write(ranked)
         improved = among_the_best and new is ranked[0]
         self._write_patience(step, 0 if improved else self.evaluations_without_improvement + 1)
-        return str(self.best_model_dir / Path(checkpoint_path).name) if among_the_best else None
+        return str(self.folder / Path(checkpoint_path).name) if among_the_best else None
 
     def _write(self, ranked: list[dict[str, Any]]) -> None:
         """Name the best checkpoints, whose files are there; delete those that are it no longer."""
         # In this order, so that a kill at any moment leaves a best.json whose files are complete.
         record = {"metric": self.metric, "mode": self.mode, **ranked[0], "kept": ranked}
         record |= {"format_version": FORMAT_VERSION, "measured_with": self.measured_with}
-        write_json(self.best_model_dir / BEST_FILE, record)
-        name_checkpoints(self.best_model_dir, [f"model.ckpt-{one['step']}" for one in ranked[::-1]])
+        write_json(self.folder / BEST_FILE, record)
+        name_checkpoints(self.folder, [f"model.ckpt-{one['step']}" for one in ranked[::-1]])
 
     @property
     def outdated(self) -> list[str]:
         """What the values of best.json were measured with, and is different now."""
-        record = read_best(self.best_model_dir)
-        if record is None:
-            return []
-        before, now = record["measured_with"], self.measured_with
-        return [name for name in now if name not in before or before[name] != now[name]]
+        record = read_best(self.folder) or {"measured_with": self.measured_with}
+        before = record["measured_with"].items()
+        return [name for name, value in self.measured_with.items() if (name, value) not in before]
 
     def measure_again(self, evaluate: Callable[[str], Mapping[str, Any]]) -> None:
         """Give the best checkpoints values that can be compared with those to come.
@@ -132,9 +126,9 @@ class BestCheckpointExporter(Exporter):
         changed, kept = self.outdated, self._kept()
         if not changed:
             return
-        folder, new = self.best_model_dir, []
+        new = []
         for one in kept:
-            metrics = evaluate(_checkpoint_of(folder, one["step"]))
+            metrics = evaluate(_checkpoint_of(self.folder, one["step"]))
             new.append({**one, "value": float(metrics[self.metric])})
         if not all(math.isclose(a["value"], b["value"]) for a, b in zip(kept, new, strict=True)):
             # What was no improvement then may be one now.
@@ -150,12 +144,12 @@ class BestCheckpointExporter(Exporter):
         return (math.inf if math.isnan(value) else value), one["step"]
 
     def _kept(self) -> list[dict[str, Any]]:
-        record = read_best(self.best_model_dir)
+        record = read_best(self.folder)
         if record is None:
             return []
         if (record["metric"], record["mode"]) != (self.metric, self.mode):
             raise UserError(
-                f"{self.best_model_dir / BEST_FILE} keeps the {record['mode']} of "
+                f"{self.folder / BEST_FILE} keeps the {record['mode']} of "
                 f"{record['metric']}, not the {self.mode} of {self.metric}: use another folder"
             )
         return record["kept"]

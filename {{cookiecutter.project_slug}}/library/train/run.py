@@ -42,30 +42,19 @@ class Inputs(Protocol):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Run:
-    """Settings and hyperparameters, the project's own parts, and what follows from them.
-
-    Attributes:
-        given: the names of the options that the command line gives.
-        modality: `library.images` or `library.audio`.
-        inputs: project/input_fn.py.
-        networks: project/networks.py, of which `drawn` and `resolve_hyperparameters` are used.
-        model_fn: of project/model_fn.py.
-        heads: by the name that the hyperparameter `head` has for them.
-        model_card: what its checkpoints are of; `for_training` and `trained` give it one.
-        plan: how far a training goes.
-    """
+    """Settings and hyperparameters, the project's own parts, and what follows from them."""
 
     settings: Settings
     hyperparameters: Any
-    given: frozenset[str] = frozenset()
-    modality: Modality
-    inputs: Inputs
-    networks: ModuleType
-    model_fn: Callable[..., EstimatorSpec]
-    heads: Mapping[str, type[Head]]
+    given: frozenset[str] = frozenset()  # names of the options that the command line gives
+    modality: Modality  # `library.images` or `library.audio`
+    inputs: Inputs  # project/input_fn.py
+    networks: ModuleType  # project/networks.py: its `drawn` and `resolve_hyperparameters`
+    model_fn: Callable[..., EstimatorSpec]  # of project/model_fn.py
+    heads: Mapping[str, type[Head]]  # by the name that the hyperparameter `head` has for them
     parallel: Parallel = Parallel()
-    model_card: ModelCard | None = None
-    plan: Plan | None = None
+    model_card: ModelCard | None = None  # of its checkpoints: `for_training` or `trained` gives it
+    plan: Plan | None = None  # how far a training goes
 
     @classmethod
     def of(cls, line: CommandLine, **parts: Any) -> "Run":
