@@ -7,30 +7,20 @@ and OpenCV, by ours from start to end (TFRecords, checksums, reports), and by ot
 processes. JPEGs of 500 x 375 keep their bytes, against `tar cf`. Last come 100,000 small files: how
 much memory, and whether it slows down. `--share 0.01` takes a hundredth of all files. The others
 live in build/peers; mogrify has to be installed.
-
-    python benchmarks/conversion.py --records 1000000 2000000
-
-This is what the parent does for so many files, without what the workers do: it finds the near
-duplicates, splits, plans the shards, writes index, card
-and lists. A tenth of the thumbnails is near another one; a tenth is pale. Each in a process.
 """
 
 import argparse
 import functools
 import io
-import json
 import multiprocessing
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-
-import numpy as np
 
 LARGE, MEDIUM, SMALL, DIFFERENT = 1000, 4000, 100_000, 40
 EDGE, PROCESSES, LOOK_SECS = 384, 2, 0.02
@@ -153,20 +143,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--share", type=float, default=1, help="of the files")
-    parser.add_argument("--records", type=int, nargs="*", help="only the parent's work, of so many")
-    parser.add_argument("--parent", type=int, help="only this, here, once")
     parser.add_argument("--function", nargs=3, help="only this one, here, once")
     options = parser.parse_args()
     if options.function:
         name, folder, output = options.function
         run_function(name, Path(folder), Path(output))
-        return
-    if options.parent:
-        parents_work(options.parent)
-        return
-    for count in options.records or ():
-        subprocess.run([sys.executable, __file__, "--parent", str(count)], check=True)
-    if options.records:
         return
 
     from common import in_turns, make_jpeg, show_rates, system_name, write_files
@@ -229,7 +210,7 @@ def many_small_files(folder: Path, output: Path, image: bytes, count: int) -> No
             largest = max(largest, sum(each.memory_info().rss for each in with_children))
         except psutil.NoSuchProcess:
             continue
-        done = len(list((output / ".x.partial").glob("x-*.json")))
+        done = len(list((output / ".x.partial").glob("x-*.npz")))
         if not finished or done > finished[-1][0]:
             finished.append((done, time.perf_counter() - begin))
         time.sleep(LOOK_SECS)
@@ -243,96 +224,6 @@ def many_small_files(folder: Path, output: Path, image: bytes, count: int) -> No
         f"{count:,} small files: {seconds:.0f} s, at most {largest / 2**20:,.0f} MB resident in "
         f"all; {rates[0]:,.0f} a second in the first tenth, {rates[1]:,.0f} in the last one"
     )
-
-
-# ---- the parent's work, of any number of files -------------------------------------------------
-
-
-def parents_work(count: int) -> None:
-    """Split and finish a dataset of made-up files; print CPU seconds and anonymous memory."""
-    sys.path.insert(0, str(PROJECT))
-    from library import images
-    from library.convert import ConvertOptions, Files
-    from library.convert.finish import finish
-    from library.convert.listing import FileListing
-    from library.convert.plan import FILES_PER_SCAN, Plan
-    from library.data import Target
-
-    names = [f"class {n % 100:02}/image-{n:09}.jpg" for n in range(count)]
-    listing = FileListing(
-        Target("class", tuple(f"class {n:02}" for n in range(100))),
-        Files(names, [n % 100 for n in range(count)]),
-        [],
-    )
-    with tempfile.TemporaryDirectory() as place:
-        options = ConvertOptions(
-            dataset_dir=Path(place), tfrecord_dir=Path(place), tfrecord_filename="train"
-        )
-        plan = Plan(options, images.ShardOptions(), images, listing)
-        plan.partial.mkdir()
-        (plan.partial / "plan").touch()
-        for number, begin in enumerate(range(0, count, FILES_PER_SCAN)):
-            files = range(begin, min(begin + FILES_PER_SCAN, count))
-            (plan.partial / f"scan-{number:06}.json").write_text("{}")
-            save(plan.partial / f"scan-{number:06}.seen.npy", made_up(number, len(files)))
-        memory = Memory()
-        begin = time.process_time()
-        parts = plan.split()
-        split = time.process_time()
-        jobs = {name: plan.shard_jobs(name, files) for name, files in parts.items()}
-        for number, job in enumerate(job for of_set in jobs.values() for job in of_set):
-            made_up_shard(job, number)
-        planned = time.process_time()
-        finish(plan, jobs)
-        seconds = split - begin, time.process_time() - planned
-    print(
-        f"{count:,} files: {seconds[0]:.0f} s of CPU to split them ({seconds[0] / count * 1e6:.1f} "
-        f"us each), {seconds[1]:.0f} s to finish ({seconds[1] / count * 1e6:.1f}); at most "
-        f"{memory.most:,.0f} MB of memory that is not a file's"
-    )
-
-
-def made_up(seed: int, count: int) -> np.ndarray:
-    """Checksums and thumbnails: like those of photos; a tenth pale, a tenth as the one before."""
-    random = np.random.default_rng(seed)
-    coarse = random.integers(0, 256, [count, 4, 4]).repeat(4, 1).repeat(4, 2).reshape(count, 256)
-    brightness = (coarse + random.integers(-40, 41, coarse.shape)).clip(0, 255)
-    brightness[::10] = 250 + random.integers(-3, 4, brightness[::10].shape)
-    thumbnails = np.concatenate([brightness, random.integers(90, 160, [count, 384])], axis=1)
-    copies = thumbnails[5::10][: len(thumbnails[6::10])]
-    thumbnails[6::10] = (copies + random.integers(-1, 2, copies.shape)).clip(0, 255)
-    checksums = random.integers(0, 256, [count, 32])
-    return np.concatenate([checksums, thumbnails], axis=1).astype(np.uint8)
-
-
-def made_up_shard(job: object, seed: int) -> None:
-    """What a worker leaves of a shard, but for the shard."""
-    from library.data.tfrecord import INDEX
-
-    shard = {"file": job.output.name, "examples": len(job.files), "bytes": 1, "sha256": ""}
-    job.report.write_text(json.dumps({"shard": shard, "rejected": []}))
-    save(job.rows, np.zeros(len(job.files), INDEX))
-    save(job.seen, made_up(10**6 + seed, len(job.files)))
-
-
-def save(path: Path, array: np.ndarray) -> None:
-    with open(path, "wb") as file:
-        np.save(file, array)
-
-
-class Memory:
-    """The largest anonymous memory of this process so far, in MB, by looking often."""
-
-    def __init__(self) -> None:
-        self.most = 0.0
-        threading.Thread(target=self.look, daemon=True).start()
-
-    def look(self) -> None:
-        while True:
-            lines = Path("/proc/self/status").read_text().splitlines()
-            (kb,) = (line.split()[1] for line in lines if line.startswith("RssAnon"))
-            self.most = max(self.most, int(kb) / 1024)
-            time.sleep(LOOK_SECS)
 
 
 if __name__ == "__main__":

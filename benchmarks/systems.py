@@ -7,7 +7,6 @@ prints what that took as a line of JSON. Each system reads its own favourite for
 does, and crops as torchvision's RandomResizedCrop; JPEG decoders may do what makes them fast.
 """
 
-import functools
 import io
 import json
 import multiprocessing
@@ -15,6 +14,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -90,7 +90,7 @@ class Files:
 
 def bare_loop(folder: Path, examples: int, size: int, *, area: bool = False) -> dict[str, float]:
     """Decode, crop and resize what is in memory, and nothing else, in two processes."""
-    work = functools.partial(_bare_loop, folder=folder, count=examples, size=size, area=area)
+    work = partial(_bare_loop, folder=folder, count=examples, size=size, area=area)
     with multiprocessing.get_context("spawn").Pool(PROCESSES) as pool:
         found = pool.map(work, range(PROCESSES), chunksize=1)
     begins, ends, cpu = zip(*found, strict=True)
@@ -102,7 +102,7 @@ def _bare_loop(
 ) -> tuple[float, float, float]:
     files, random = Files(folder), np.random.default_rng(process)
     encoded = [files[number] for number in range(process, len(files), PROCESSES)]
-    function = functools.partial(crop, size=size, decoder="simplejpeg", area=area)
+    function = partial(crop, size=size, decoder="simplejpeg", area=area)
     for each in encoded[:20]:
         function(each, random)
     time.sleep(1)  # the other one is there as well
@@ -180,15 +180,8 @@ def torch(folder: Path, size: int, *, decoder: str) -> Batches:
             pixels = crop(super().__getitem__(number), random, size=size, decoder=decoder)
             return torch.from_numpy(pixels.copy()), number % 2
 
-    loader = DataLoader(
-        Crops(folder),
-        BATCH,
-        shuffle=True,
-        num_workers=PROCESSES,
-        drop_last=True,
-        persistent_workers=True,
-        prefetch_factor=4,
-    )
+    workers = {"num_workers": PROCESSES, "persistent_workers": True, "prefetch_factor": 4}
+    loader = DataLoader(Crops(folder), BATCH, shuffle=True, drop_last=True, **workers)
     while True:
         for images, labels in loader:
             yield images.float(), labels
@@ -206,7 +199,7 @@ def webdataset(folder: Path, size: int, *, decoder: str) -> Batches:
             with tarfile.open(shards / f"{number}.tar", "w") as tar:
                 for file in files[number::8]:
                     tar.add(file, file.name)
-    function = functools.partial(crop, random=np.random.default_rng(), size=size, decoder=decoder)
+    function = partial(crop, random=np.random.default_rng(), size=size, decoder=decoder)
     dataset = (
         wds.WebDataset(sorted(map(str, shards.iterdir())), shardshuffle=8)
         .shuffle(500)
@@ -227,12 +220,10 @@ def grain(folder: Path, size: int, *, decoder: str) -> Batches:
         .seed(1)
         .shuffle()
         .repeat()
-        .random_map(functools.partial(_grain_crop, size=size, decoder=decoder))
+        .random_map(partial(_grain_crop, size=size, decoder=decoder))
         .batch(BATCH)
         .to_iter_dataset(library.ReadOptions(num_threads=1, prefetch_buffer_size=2))
-        .mp_prefetch(
-            library.MultiprocessingOptions(num_workers=PROCESSES, per_worker_buffer_size=4)
-        )
+        .mp_prefetch(library.MultiprocessingOptions(PROCESSES, per_worker_buffer_size=4))
     )
     for images in dataset:
         yield images.astype(np.float32)
@@ -248,14 +239,9 @@ def dali(folder: Path, size: int, *, antialias: bool) -> Batches:
     @pipeline_def(batch_size=BATCH, num_threads=PROCESSES, device_id=None, prefetch_queue_depth=2)
     def pipeline() -> tuple:
         encoded, labels = fn.readers.file(file_root=str(folder / "files"), random_shuffle=True)
-        images = fn.decoders.image_random_crop(
-            encoded,
-            device="cpu",
-            output_type=types.RGB,
-            random_aspect_ratio=[3 / 4, 4 / 3],
-            random_area=[0.08, 1.0],
-            use_fast_idct=True,
-        )
+        window = {"random_aspect_ratio": [3 / 4, 4 / 3], "random_area": [0.08, 1.0]}
+        decoder = {"device": "cpu", "output_type": types.RGB, "use_fast_idct": True}
+        images = fn.decoders.image_random_crop(encoded, **decoder, **window)
         images = fn.resize(images, size=[size, size], antialias=antialias)
         return fn.flip(images, horizontal=fn.random.coin_flip()), labels
 
@@ -267,32 +253,23 @@ def dali(folder: Path, size: int, *, antialias: bool) -> Batches:
 
 SYSTEMS: dict[str, tuple[str, Callable]] = {
     "limit: bare loop, bilinear": ("peers", bare_loop),
-    "limit: bare loop, area": ("peers", functools.partial(bare_loop, area=True)),
-    "ours, bilinear": ("project", functools.partial(ours, antialias=False)),
+    "limit: bare loop, area": ("peers", partial(bare_loop, area=True)),
+    "ours, bilinear": ("project", partial(ours, antialias=False)),
     "ours, area (default)": ("project", ours),
-    "ours, bilinear, uint8": (
-        "project",
-        functools.partial(ours, antialias=False, input_dtype="uint8"),
-    ),
-    "TensorFlow, tutorial with AUTOTUNE": ("project", functools.partial(tutorial, auto=True)),
-    "TensorFlow, sequential tutorial": ("project", functools.partial(tutorial, auto=False)),
-    "Keras directory, no random crop": (
-        "project",
-        functools.partial(keras_directory, augmented=False),
-    ),
-    "Keras directory, crop and flip layers": (
-        "project",
-        functools.partial(keras_directory, augmented=True),
-    ),
-    "torch DataLoader, simplejpeg": ("peers", functools.partial(torch, decoder="simplejpeg")),
-    "torch DataLoader, OpenCV": ("peers", functools.partial(torch, decoder="opencv")),
-    "torch DataLoader, Pillow": ("peers", functools.partial(torch, decoder="pillow")),
-    "grain, simplejpeg": ("peers", functools.partial(grain, decoder="simplejpeg")),
-    "grain, OpenCV": ("peers", functools.partial(grain, decoder="opencv")),
-    "webdataset, simplejpeg": ("peers", functools.partial(webdataset, decoder="simplejpeg")),
-    "webdataset, OpenCV": ("peers", functools.partial(webdataset, decoder="opencv")),
-    "DALI on the CPU": ("peers", functools.partial(dali, antialias=False)),
-    "DALI on the CPU, antialiased": ("peers", functools.partial(dali, antialias=True)),
+    "ours, bilinear, uint8": ("project", partial(ours, antialias=False, input_dtype="uint8")),
+    "TensorFlow, tutorial with AUTOTUNE": ("project", partial(tutorial, auto=True)),
+    "TensorFlow, sequential tutorial": ("project", partial(tutorial, auto=False)),
+    "Keras directory, no random crop": ("project", partial(keras_directory, augmented=False)),
+    "Keras directory, crop and flip layers": ("project", partial(keras_directory, augmented=True)),
+    "torch DataLoader, simplejpeg": ("peers", partial(torch, decoder="simplejpeg")),
+    "torch DataLoader, OpenCV": ("peers", partial(torch, decoder="opencv")),
+    "torch DataLoader, Pillow": ("peers", partial(torch, decoder="pillow")),
+    "grain, simplejpeg": ("peers", partial(grain, decoder="simplejpeg")),
+    "grain, OpenCV": ("peers", partial(grain, decoder="opencv")),
+    "webdataset, simplejpeg": ("peers", partial(webdataset, decoder="simplejpeg")),
+    "webdataset, OpenCV": ("peers", partial(webdataset, decoder="opencv")),
+    "DALI on the CPU": ("peers", partial(dali, antialias=False)),
+    "DALI on the CPU, antialiased": ("peers", partial(dali, antialias=True)),
 }
 """By name: the environment that it runs in, and the input; or the limit, which times itself."""
 
@@ -307,12 +284,7 @@ def drain(batches: Iterator[object], count: int) -> dict[str, float]:
 
 
 def main() -> None:
-    name, folder, examples, size = (
-        sys.argv[1],
-        Path(sys.argv[2]),
-        int(sys.argv[3]),
-        int(sys.argv[4]),
-    )
+    name, folder, examples, size = sys.argv[1], Path(sys.argv[2]), *map(int, sys.argv[3:])
     _, function = SYSTEMS[name]
     if name.startswith("limit"):
         found = function(folder, examples, size)

@@ -224,7 +224,7 @@ def canonicalize(content: bytes, params: Hyperparameters) -> bytes:
     Raises:
         BadFileError: it cannot be used.
     """
-    return images.canonical_bytes(content, checked=False, scaled_for=params.input_size)
+    return images.canonical_bytes(content, scaled_for=params.input_size)
 
 
 def blank(params: Hyperparameters) -> bytes:

@@ -315,7 +315,7 @@ def test_few_files_need_no_validation_set_unless_it_is_asked_for(samples, tmp_pa
 
 def test_a_conversion_resumes_with_the_shards_that_are_missing(samples, tmp_path, monkeypatch):
     def stop(progress, count, size):
-        if progress.unit == modality.UNIT and len(list(tmp_path.rglob("train-*.seen.npy"))) == 2:
+        if progress.unit == modality.UNIT and len(list(tmp_path.rglob("train-*.npz"))) == 2:
             raise KeyboardInterrupt
 
     more = ("--num_shards", 5, "--validation_fraction", 0.25)
@@ -490,22 +490,23 @@ def test_a_second_dataset_takes_the_classes_of_the_first_one(samples, tmp_path):
     assert "the class dragon is not in classes_from" in process.stderr
 
 
-def test_the_number_of_shards_follows_from_that_of_files():
-    def count(files: int, **options) -> int:
-        return ConvertOptions(**options).num_shards_of(files)
+def test_the_number_of_shards_follows_from_the_files():
+    def count(files: int, file_size: float = 1e6, **options) -> int:
+        return ConvertOptions(**options).num_shards_of(files, file_size)
 
     assert [count(n) for n in (1, 64, 65, 1024, 16_000, 16_001)] == [1, 1, 2, 16, 16, 17]
-    assert count(10**7) == 512, "a process may open 1,024 files"
+    assert count(10**7, 3000) == 200, "of 150 MB"
+    assert [count(10**6, size) for size in (0, 1e4, 1e5, 4e6)] == [16, 67, 667, 1000]
     assert (count(10**7, num_shards=2000), count(7, num_shards=20)) == (2000, 7)
 
 
-@pytest.mark.parametrize("step", ["np.save", "os.replace"])
+@pytest.mark.parametrize("step", ["np.savez", "os.replace"])
 def test_a_quota_that_is_used_up_is_one_line(samples, tmp_path, monkeypatch, step):
-    def refuse(*_):
+    def refuse(*_, **__):
         raise OSError(errno.EDQUOT, "Disk quota exceeded")
 
     with monkeypatch.context() as context:
-        context.setattr(*((np, "save") if step == "np.save" else (os, "replace")), refuse)
+        context.setattr(*((np, "savez") if step == "np.savez" else (os, "replace")), refuse)
         process = convert(samples / "test", tmp_path / "out", "test", status=1)
     assert process.stderr.startswith(f"error: {tmp_path / 'out'}: no space left; finished shards")
     convert(samples / "test", tmp_path / "out", "test")

@@ -18,13 +18,13 @@ from library.convert import (
     read_checksums,
     write_checksums,
 )
-from library.images import ShardOptions, canonicalize, thumbnail
+from library.images import ShardOptions, canonicalize
 
 OPTIONS = ShardOptions()
 
 
 def groups_of(data: list[bytes]) -> list[int]:
-    seen = [thumbnail(canonicalize(each, OPTIONS), OPTIONS) for each in data]
+    seen = [canonicalize(each, OPTIONS).thumbnail for each in data]
     return near_duplicates(np.array([np.frombuffer(each, np.uint8) for each in seen])).tolist()
 
 
@@ -233,5 +233,5 @@ def test_decoders_say_nothing_on_the_terminal(tmp_path):
 def test_checksums_are_read_as_they_are_written(tmp_path):
     names = ["a  b/ä.jpg", "2.jpg", "two\nlines", "\r", "back\\slash", "\u2028", "\\n", "\udcff"]
     used = [(f"{number:02}", name) for number, name in enumerate(names)]
-    write_checksums(tmp_path / "x.sha256", used)
-    assert list(read_checksums(tmp_path / "x.sha256")) == used
+    write_checksums(tmp_path / "x", used)
+    assert list(read_checksums(tmp_path / "x")) == used

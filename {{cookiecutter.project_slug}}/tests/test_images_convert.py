@@ -112,7 +112,7 @@ def test_a_conversion_that_is_stopped_leaves_nothing_that_looks_finished(tmp_pat
     make_images(tmp_path / "in", 300)
     words = ["--dataset_dir", "in", "--tfrecord_filename", "train", "--tfrecord_dir", "out"]
     words += ["--num_shards", "100", "--num_workers", "1"]
-    moment = {"signals": [number], "at_files": "out/.train.partial/train-*.json 2"}
+    moment = {"signals": [number], "at_files": "out/.train.partial/train-*.npz 2"}
     process = run_signaled("convert_dataset.py", *words, cwd=tmp_path, **moment)
     assert not [path for path in (tmp_path / "out").iterdir() if path.name[0] != "."]
     if number != signal.SIGKILL:
@@ -144,11 +144,11 @@ def test_ten_kills_change_nothing(tmp_path):
 
     def finished() -> int:
         """Parts: 3 that look at 500 files each, then 125 shards."""
-        return len(list(tmp_path.glob("out/.train.partial/*.json")))
+        return len(list(tmp_path.glob("out/.train.partial/*.npz")))
 
     for _ in range(10):
         parts = finished() + random.integers(1, 5)
-        moment = {"signals": [signal.SIGKILL], "at_files": f"out/.train.partial/*.json {parts}"}
+        moment = {"signals": [signal.SIGKILL], "at_files": f"out/.train.partial/*.npz {parts}"}
         run_signaled("convert_dataset.py", *words, cwd=tmp_path, **moment)
         assert not [path for path in (tmp_path / "out").glob("*") if path.name[0] != "."]
     process = convert(tmp_path / "in", tmp_path / "out", "train", *more)

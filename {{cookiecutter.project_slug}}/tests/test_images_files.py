@@ -15,6 +15,10 @@ def jpeg_of(data: bytes, max_edge: int = 384):
     return canonicalize(data, ShardOptions(max_edge=max_edge))
 
 
+def predicted(data: bytes) -> bytes:
+    return canonical_bytes(data, scaled_for=64)
+
+
 @pytest.mark.parametrize("mode", ["RGB", "L"])
 def test_a_jpeg_that_fits_keeps_its_bytes(mode):
     data = encoded(IMAGE.convert(mode), "JPEG")
@@ -45,7 +49,7 @@ def test_pictures_are_turned_upright(orientation, form):
     jpeg = jpeg_of(data)
     assert (jpeg.height, jpeg.width) == upright.shape[:2]
     assert np.abs(decoded(jpeg.data) - upright).mean() < 4
-    assert np.abs(decoded(canonical_bytes(data)) - upright).max() == 0
+    assert np.abs(decoded(predicted(data)) - upright).max() == 0
 
 
 @pytest.mark.parametrize("mode", ["RGBA", "LA", "P"])
@@ -54,7 +58,7 @@ def test_transparent_parts_become_white(mode):
     options = {"transparency": image.getpixel((0, 0))} if mode == "P" else {}
     for data in (
         jpeg_of(encoded(image, **options)).data,
-        canonical_bytes(encoded(image, **options)),
+        predicted(encoded(image, **options)),
     ):
         assert decoded(data).min() > 250
 
@@ -75,15 +79,17 @@ def test_16_bits_of_gray_keep_their_brightness():
 @pytest.mark.parametrize("form", ["JPEG", "PNG"])
 def test_what_cannot_be_used_has_a_reason(form, damage, reason):
     data = damage(encoded(IMAGE, form))
-    for use in (jpeg_of, canonical_bytes):
+    with pytest.raises(BadFileError, match=reason):
+        jpeg_of(data)
+    if form == "PNG" or len(data) < 100:  # not all of a JPEG is looked at for a prediction
         with pytest.raises(BadFileError, match=reason):
-            use(data)
+            predicted(data)
 
 
 @pytest.mark.parametrize("form", ["JPEG", "PNG"])
 def test_plain_pictures_keep_their_bytes_for_a_prediction(form):
     data = encoded(IMAGE, form)
-    assert canonical_bytes(data) == canonical_bytes(data, scaled_for=64) == data
+    assert predicted(data) == data
 
 
 def test_hidden_files_are_left_out(tmp_path):
@@ -127,7 +133,7 @@ def test_a_large_image_is_predicted_in_fewer_pixels_of_the_same_colors(mode, for
     turned = {"exif": exif} if form == "JPEG" else {}
     data = encoded(image if mode == "I;16" else image.convert(mode), form, **options, **turned)
     small, large = (
-        Image.open(io.BytesIO(canonical_bytes(data, scaled_for=size))) for size in (64, None)
+        Image.open(io.BytesIO(canonical_bytes(data, scaled_for=size))) for size in (64, 4000)
     )
     assert (small.width, small.height) == ((750, 1000) if turned else (1000, 750))
     expected = large.resize(small.size, Image.Resampling.BOX)

@@ -170,6 +170,10 @@ REJECTED: dict[str, tuple[Callable[[], bytes], str]] = {
 }
 
 
+def predicted(data: bytes) -> bytes:
+    return canonical_bytes(data, scaled_for=64)
+
+
 def reference(data: bytes) -> np.ndarray:
     """What a viewer shows, by Pillow's own means."""
     image = Image.open(io.BytesIO(data))
@@ -193,7 +197,7 @@ def test_what_needs_no_change_keeps_its_bytes(kind):
     data = KEPT[kind]
     jpeg = canonicalize(data, ShardOptions(max_edge=80))
     assert (jpeg.data, jpeg.height, jpeg.width) == (data, 60, 80)
-    assert canonical_bytes(data) == data
+    assert predicted(data) == data
     assert_that_tensorflow_agrees(data)
 
 
@@ -208,7 +212,7 @@ def test_what_has_to_be_encoded_shows_what_a_viewer_shows(kind):
         8 if "palette" in kind or "GIF" in kind or "white" in kind or "transparent" in kind else 2.5
     )
     assert np.abs(decoded(jpeg.data) - expected).mean() < rough
-    assert np.abs(decoded(canonical_bytes(data)) - expected).max() <= 1
+    assert np.abs(decoded(predicted(data)) - expected).max() <= 1
     assert_that_tensorflow_agrees(jpeg.data)
 
 
@@ -224,9 +228,11 @@ def assert_that_tensorflow_agrees(data: bytes) -> None:
 def test_what_cannot_be_used_is_rejected_with_a_reason(kind):
     make, reason = REJECTED[kind]
     data = make()
-    for use in (lambda data: canonicalize(data, ShardOptions(max_edge=80)), canonical_bytes):
+    with pytest.raises(BadFileError, match=reason):
+        canonicalize(data, ShardOptions(max_edge=80))
+    if kind != "half a JPEG":  # not all of a JPEG is looked at for a prediction
         with pytest.raises(BadFileError, match=reason):
-            use(data)
+            predicted(data)
 
 
 def test_there_are_enough_kinds():

@@ -2,6 +2,7 @@
 
 import csv
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,18 +10,18 @@ import tensorflow as tf
 from made_images import IMAGE, encoded
 
 from library.config import Settings
-from library.data import Card, Label, Target, read_in_order, write_index
+from library.data import Card, DamagedRecordError, Label, Target, read_in_order, write_index
 from library.images import (
     Jpeg,
     ShardOptions,
     canonicalize,
+    check_shard,
     encoded_examples,
     open_data,
     parse_example,
     sample_data,
     to_example,
     train_keys,
-    verify_shard,
     write_shard,
 )
 
@@ -101,15 +102,18 @@ def test_a_shard_that_is_whole_has_no_faults(kind, jpeg, tmp_path):
     target, labels = KINDS[kind]
     write(tmp_path, target, [(f"{n}.jpg", label, jpeg) for n, label in enumerate(labels)])
     told: list[tuple[int, int]] = []
-    report = verify_shard(
+    found = check_shard(
         tmp_path / "a-00000-of-00001.tfrecord", target, {}, lambda *each: told.append(each)
     )
-    (shard,) = Card.load(tmp_path / "a.json").shards
-    assert (report["faults"], report["examples"]) == ([], 3)
-    assert report["sha256"] == shard.sha256
-    counted = dict.fromkeys(CLASSES, 1) if kind in ("class", "labels") else {}
-    assert dict(report["examples_per_class"]) == counted
+    faults, classes = zip(*found, strict=True)
+    assert faults == ("", "", "")
+    assert sorted(sum(classes, [])) == ([0, 1, 2] if kind in ("class", "labels") else [])
     assert told == list(enumerate(open_data(tmp_path / "a").sizes))
+
+
+def faults_in(file: Path, target: Target, bad: dict[int, str] | None = None) -> list[str]:
+    found = check_shard(file, target, bad or {}, lambda number, size: None)
+    return [fault for fault, _ in found if fault]
 
 
 @pytest.mark.parametrize(
@@ -125,40 +129,44 @@ def test_a_shard_that_is_whole_has_no_faults(kind, jpeg, tmp_path):
 def test_a_wrong_label_is_a_fault(target, label, fault, jpeg, tmp_path):
     file = tmp_path / "a.tfrecord"
     write_shard(file, [("a.jpg", label, jpeg)], Target(target.label, tuple("xyz")))
-    (found,) = verify_shard(file, target, {}, lambda number, size: None)["faults"]
-    assert found.startswith("a.tfrecord: record 0 has ")
+    (found,) = faults_in(file, target)
+    assert found.startswith("record 0 has ")
     assert re.search(fault, found)
 
 
 @pytest.mark.parametrize(
-    ("change", "faults", "examples"),
+    ("change", "end"),
     [
-        (lambda data: data[:-1], ["record 2 is cut off"], 2),
-        (lambda data: b"\1" + data[1:], ["record 0 has a damaged header"], 0),
-        (lambda data: data[:50] + b"\0\0" + data[52:], ["record 0 is damaged"], 3),
-        (lambda data: b"", [], 0),
+        (lambda data: data[:-1], "a.tfrecord: record 2 is cut off"),
+        (lambda data: b"\1" + data[1:], "a.tfrecord: record 0 has a damaged header"),
     ],
 )
-def test_damage_is_a_fault_and_the_rest_is_read(change, faults, examples, jpeg, tmp_path):
+def test_damage_that_hides_the_rest_is_named(change, end, jpeg, tmp_path):
     target, labels = KINDS["class"]
     file = tmp_path / "a.tfrecord"
     write_shard(file, [("a.jpg", label, jpeg) for label in labels], target)
     file.write_bytes(change(file.read_bytes()))
-    report = verify_shard(file, target, {}, lambda number, size: None)
-    assert report["faults"] == [f"a.tfrecord: {fault}" for fault in faults]
-    assert report["examples"] == examples
+    with pytest.raises(DamagedRecordError, match=end):
+        faults_in(file, target)
+
+
+def test_damage_in_a_record_is_a_fault_and_the_rest_is_read(jpeg, tmp_path):
+    target, labels = KINDS["class"]
+    file = tmp_path / "a.tfrecord"
+    write_shard(file, [("a.jpg", label, jpeg) for label in labels], target)
+    data = file.read_bytes()
+    file.write_bytes(data[:50] + b"\0\0" + data[52:])
+    found = check_shard(file, target, {}, lambda number, size: None)
+    assert [*found] == [("record 0 is damaged", []), ("", [2]), ("", [1])]
 
 
 def test_what_is_no_image_is_a_fault_and_what_hangs_is_not_decoded(jpeg, tmp_path):
     target, file = Target("none"), tmp_path / "a.tfrecord"
     broken = Jpeg(b"no image", 1, 1)
     write_shard(file, [("a", -1, broken), ("b", -1, broken), ("c", -1, jpeg)], target)
-    report = verify_shard(file, target, {0: "takes too long"}, lambda number, size: None)
-    assert report["faults"][0] == "a.tfrecord: record 0 takes too long"
-    assert report["faults"][1].startswith("a.tfrecord: record 1 has a broken image")
-    assert len(report["faults"]) == 2
-    missing = verify_shard(tmp_path / "none", target, {}, lambda number, size: None)
-    assert missing["faults"] == ["none: No such file or directory"]
+    first, second = faults_in(file, target, {0: "takes too long"})
+    assert first == "record 0 takes too long"
+    assert second.startswith("record 1 has a broken image")
 
 
 def test_names_and_images_of_a_dataset_are_listed(jpeg, tmp_path):

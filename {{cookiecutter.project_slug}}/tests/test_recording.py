@@ -357,7 +357,7 @@ def change_card(folder: Path, **changes: Any) -> None:
     ("damage", "message"),
     [
         (lambda f: (f / "recording.json").unlink(), "holds no recording"),
-        (lambda f: change_card(f, format_version=9), "format_version 9, but this program reads 1"),
+        (lambda f: change_card(f, format_version=9), "format_version 9, but this program reads up"),
         (lambda f: (f / "recording.json").write_text("[1]"), "not the card of a recording"),
         (lambda f: change_card(f, element="float99[3]"), "not the card of a recording"),
         (lambda f: (f / "record-00001.tfrecord").unlink(), "record-00001.tfrecord: .*no such file"),

@@ -18,7 +18,7 @@ import tensorflow as tf
 from conftest import convert, run_convert, run_signaled
 from test_convert_dataset import files, verify
 
-from library.audio import Archive, canonical_waveform, canonicalize, thumbnail
+from library.audio import Archive, canonical_waveform, canonicalize
 from library.audio.records import ShardOptions
 from library.convert import near_duplicates
 from library.data import Card
@@ -259,7 +259,7 @@ def test_a_conversion_that_is_stopped_goes_on_to_the_same_bytes(tmp_path, number
     make_noise(tmp_path / "in", 60, 2)
     more = ["--num_shards", 30, "--validation_fraction", 0.2]
     words = [*WORDS, *more, "--num_workers", 1]
-    moment = {"signals": [number], "at_files": "out/.train.partial/train-*.json 3"}
+    moment = {"signals": [number], "at_files": "out/.train.partial/train-*.npz 3"}
     process = run_signaled("convert_dataset.py", *words, cwd=tmp_path, **moment)
     assert not [path for path in (tmp_path / "out").iterdir() if path.name[0] != "."]
     if number != signal.SIGKILL:
@@ -280,11 +280,11 @@ def test_ten_kills_change_nothing(tmp_path):
 
     def finished() -> int:
         """Parts: 2 that look at 500 files each, then 125 shards."""
-        return len(list(tmp_path.glob("out/.train.partial/*.json")))
+        return len(list(tmp_path.glob("out/.train.partial/*.npz")))
 
     for _ in range(10):
         parts = finished() + random.integers(1, 5)
-        moment = {"signals": [signal.SIGKILL], "at_files": f"out/.train.partial/*.json {parts}"}
+        moment = {"signals": [signal.SIGKILL], "at_files": f"out/.train.partial/*.npz {parts}"}
         run_signaled("convert_dataset.py", *WORDS, *more, cwd=tmp_path, **moment)
         assert not [path for path in (tmp_path / "out").glob("*") if path.name[0] != "."]
     process = convert(tmp_path / "in", tmp_path / "out", "train", *more)
@@ -323,7 +323,7 @@ def test_versions_of_a_clip_stay_on_one_side(samples, tmp_path):
 def test_different_clips_are_not_taken_for_versions_of_one(samples):
     options = ShardOptions()
     found = [canonicalize(file.read_bytes(), options) for file in samples.rglob("*.wav")]
-    tiny = [np.frombuffer(thumbnail(clip, options), np.uint8) for clip in found]
+    tiny = [np.frombuffer(clip.thumbnail, np.uint8) for clip in found]
     groups = near_duplicates(np.array(tiny))
     assert len(set(groups)) > 0.9 * len(groups)
 

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from library.audio.examples import train_windows
     from library.audio.files import canonical_waveform, read_audio, wav_bytes
     from library.audio.ops import covering_windows, log_mel, random_windows, to_float
-    from library.audio.records import HELP, SUFFIX, UNIT, ShardOptions, canonicalize, open_data
-    from library.audio.records import resolve_options, thumbnail, verify_shard, write_shard
+    from library.audio.records import HELP, SUFFIX, UNIT, ShardOptions, canonicalize, check_shard
+    from library.audio.records import open_data, resolve_options, write_shard
     from library.audio.signals import dataset_from_dir, dataset_signal_slice_windows
 else:
     __getattr__ = lazy(__name__, __file__)

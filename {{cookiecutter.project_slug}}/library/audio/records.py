@@ -1,13 +1,12 @@
 """What conversion does with audio clips that it does otherwise with images."""
 
 import collections
+import contextlib
 import dataclasses
-import hashlib
-import io
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
@@ -23,8 +22,8 @@ from library.audio.archives import (
 )
 from library.audio.files import canonical_waveform
 from library.config import option
-from library.data import EDGE, DamagedRecordError, Label, Shard, Target
-from library.util import counted, replacing
+from library.data import EDGE, Label, Shard, Target
+from library.util import counted, replacing, sha256_of
 
 UNIT = "audio clips"
 SUFFIX = ".h5"
@@ -41,8 +40,14 @@ MAX_DEFAULT_RATE = 16000
 """Samples per second: more, which speech does not need, has to be asked for."""
 
 open_data = Archive
-Clip = tuple[np.ndarray, int]
-"""A waveform, int16 [samples], and how many samples of it are stored together."""
+
+
+class Clip(NamedTuple):
+    """What is kept of a file."""
+
+    waveform: np.ndarray  # int16 [samples]
+    chunk: int  # samples that are stored together
+    thumbnail: bytes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,36 +76,30 @@ class _ResolvedOptions(ShardOptions):
 
 
 def resolve_options(
-    options: ShardOptions,
-    survey: Callable[[Callable[[bytes], str]], dict[str, int]],
-    known: Mapping[str, Any],
+    options: ShardOptions, some: Sequence[Path], known: Mapping[str, Any]
 ) -> ShardOptions:
     """The options with a sample rate: see `library.data.Modality`."""
-    found = survey(_source_rate)
-    rates = {rate: count for rate, count in found.items() if rate}
-    commonest = max(map(int, rates), key=lambda rate: (rates[str(rate)], rate), default=None)
-    usual = min(commonest or MAX_DEFAULT_RATE, MAX_DEFAULT_RATE)
+    found: collections.Counter[int] = collections.Counter()
+    for path in some:
+        with contextlib.suppress(soundfile.LibsndfileError):  # its conversion will say why
+            found[soundfile.info(os.fsencode(path)).samplerate] += 1
+    commonest = max(found, key=lambda rate: (found[rate], rate), default=MAX_DEFAULT_RATE)
+    usual = min(commonest, MAX_DEFAULT_RATE)
     rate = options.sample_rate or known.get("sample_rate") or usual
+    rates = {str(each): count for each, count in sorted(found.items(), key=lambda item: -item[1])}
     if rates:
-        files = counted(sum(found.values()), "files")
         counts = ", ".join(f"{each} ({count})" for each, count in rates.items())
+        files = counted(len(some), "files")
         print(f"sample rates of {files}: {counts}; the dataset has {rate}")
     fields = dataclasses.asdict(options) | {"sample_rate": rate}
     return _ResolvedOptions(**fields, source_rates=rates)
 
 
-def _source_rate(data: bytes) -> str:
-    """The sample rate of a file, nothing for one that cannot be used."""
-    try:
-        return str(soundfile.info(io.BytesIO(data)).samplerate)
-    except soundfile.LibsndfileError:
-        return ""
-
-
 def canonicalize(data: bytes, options: ShardOptions) -> Clip:
-    """What is kept of a file: its waveform, and the length of a chunk."""
+    """What is kept of a file."""
     waveform = canonical_waveform(data, sample_rate=options.rate)
-    return waveform, max(1, round(options.chunk_secs * options.rate))
+    chunk = max(1, round(options.chunk_secs * options.rate))
+    return Clip(waveform, chunk, _thumbnail(waveform, options.rate))
 
 
 # ---- shards --------------------------------------------------------------------------------------
@@ -113,7 +112,7 @@ def write_shard(
     rows = []
     with replacing(path) as temporary:
         with _created(temporary) as archive:
-            for number, (file, label, (waveform, chunk)) in enumerate(examples):
+            for number, (file, label, (waveform, chunk, *_)) in enumerate(examples):
                 name, without_time = name_of(number).encode(), _untimed(h5py.h5p.GROUP_CREATE)
                 group = h5py.Group(h5py.h5g.create(archive.id, name, gcpl=without_time))
                 chunks = (min(chunk, len(waveform)),)
@@ -121,7 +120,7 @@ def write_shard(
                 group.attrs["file"] = file.encode(errors="surrogateescape")
                 group.attrs.update(_attributes(label, target))
                 rows.append(index_row(label, len(waveform), target))
-        size, checksum = temporary.stat().st_size, _sha256_of_file(temporary)
+        size, checksum = temporary.stat().st_size, sha256_of(temporary)
     return Shard(path.name, len(rows), size, checksum), np.array(rows, index_dtype(target))
 
 
@@ -148,48 +147,27 @@ def _attributes(label: Any, target: Target) -> dict[str, Any]:
     return {"label": label, "class": target.classes[label] if target.classes else ""}
 
 
-def _sha256_of_file(path: str | Path) -> str:
-    """Of a file that may be larger than memory."""
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while part := file.read(2**20):
-            digest.update(part)
-    return digest.hexdigest()
-
-
-def verify_shard(
+def check_shard(
     path: Path, target: Target, bad: Mapping[int, str], tell: Callable[[int, int], None]
-) -> dict[str, Any]:
-    """What a shard holds, and its faults: see `library.data.Modality`."""
-    faults, digest, examples = [], "", 0
-    count: collections.Counter[str] = collections.Counter()
-    try:
-        digest = _sha256_of_file(path)
-        for label, length in labels_and_lengths(path, target):
-            tell(examples, length * 2)
-            if label is None:
-                faults.append(f"{path.name}: {no_label(examples, target)}")
-            elif target.label in ("class", "labels"):
-                count.update(target.classes[each] for each in np.atleast_1d(label).astype(int))
-            examples += 1
-    except OSError as error:
-        faults.append(f"{path.name}: {error.strerror}")
-    except DamagedRecordError as error:
-        faults.append(str(error))
-    found = {"examples": examples, "examples_per_class": dict(count)}
-    return {"faults": faults, "sha256": digest, **found}
+) -> Iterator[tuple[str, Sequence[int]]]:
+    """Fault and classes of each example of a shard: see `library.data.Modality`."""
+    for number, (label, length) in enumerate(labels_and_lengths(path, target)):
+        tell(number, length * 2)
+        classes = np.atleast_1d(label).astype(int).tolist() if label is not None else []
+        fault = no_label(number, target) if label is None else ""
+        yield fault, classes if target.classes else []
 
 
 # ---- thumbnails --------------------------------------------------------------------------------
 
 
-def thumbnail(clip: Clip, options: ShardOptions) -> bytes:
+def _thumbnail(waveform: np.ndarray, rate: int) -> bytes:
     """What a clip sounds like in short: the energies of EDGE bands in each of EDGE parts.
 
     They are relative to the loudest one, in decibels, RANGE_DB in 255 levels.
     """
-    parts = np.array_split(clip[0] / np.float32(32768), EDGE)
-    energies = np.array([_band_energies(part, options.rate) for part in parts])
+    parts = np.array_split(waveform / np.float32(32768), EDGE)
+    energies = np.array([_band_energies(part, rate) for part in parts])
     decibels = 10 * np.log10(energies / max(energies.max(), 1e-12) + QUIETEST)
     return np.uint8(np.clip(-decibels / RANGE_DB, 0, 1) * 255).tobytes()
 

@@ -4,13 +4,12 @@ import collections
 import contextlib
 import dataclasses
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from library.convert.finish import finish, put_in_place
 from library.convert.jobs import ShardJob, verify_shard
-from library.convert.listing import Files, list_files, split_folders
+from library.convert.listing import Files, list_files, some_paths, split_folders
 from library.convert.options import VALIDATION, ConvertOptions
 from library.convert.plan import Plan
 from library.convert.workers import run_jobs
@@ -36,7 +35,7 @@ def convert(options: ConvertOptions, shard_options: Any, modality: Modality) -> 
 
 
 def _convert_each(
-    splits: Mapping[str, Path], options: ConvertOptions, shard_options: Any, modality: Modality
+    splits: dict[str, Path], options: ConvertOptions, shard_options: Any, modality: Modality
 ) -> None:
     """Convert folders that are datasets, training data first: it says which classes there are."""
     names = counted(len(splits), "datasets") + f": {', '.join(map(str, splits.values()))}"
@@ -59,30 +58,27 @@ def _convert(options: ConvertOptions, shard_options: Any, modality: Modality) ->
     """Convert, while no other process writes the same dataset."""
     if options.hidden("complete").exists():  # it was stopped while the files were moved
         put_in_place(options.hidden("complete"))
-    listing = list_files(
-        options.root,
-        labels=options.labels,
-        unlabeled=options.unlabeled,
-        known=options.known_target,
-        optional=options.may_differ,
-        follow_links=options.follow_links,
-        group_by=options.group_by,
-    )
+    card = Card.load(options.card_of_classes) if options.card_of_classes else None
+    known = card.target if card else None
+    names = ("labels", "unlabeled", "follow_links", "group_by")
+    given = {name: getattr(options, name) for name in names}
+    listing = list_files(options.root, known=known, optional=options.may_differ, **given)
     options.check_places(modality.UNIT)
     if listing.unlisted:
         print(f"{counted(listing.unlisted, 'files')} in {options.root} not in {options.labels}")
     if options.card_of_classes and not options.classes_from:
-        if listing.target == options.known_target:
+        if listing.target == known:
             print(f"the classes are those of {options.card_of_classes}")
         elif options.may_differ and listing.target.label != "none":
             print(f"its labels are not those of {options.card_of_classes}: a dataset of its own")
     if options.fraction and options.validation_fraction is None:
         print(f"{100 * options.fraction:g} % of the {modality.UNIT} are kept for {VALIDATION}")
 
-    plan = Plan(options, shard_options, modality, listing)
+    some = some_paths(options.root, listing.files)
+    resolved = modality.resolve_options(shard_options, some, card.options if card else {})
+    plan = Plan(options, resolved, modality, listing)
     with plan.translate_errors():
         plan.open()
-        plan = plan.resolved()
         jobs = {name: plan.shard_jobs(name, files) for name, files in plan.split().items()}
         if not options.finalize:
             chosen = [job for of_set in jobs.values() for job in of_set[options.chosen]]
@@ -105,23 +101,23 @@ def verify(options: ConvertOptions, modality: Modality) -> None:
     count = collections.Counter(dict.fromkeys(card.classes, 0))
     with tempfile.TemporaryDirectory() as folder:
         what = (modality.__name__, card.target)
-        files = [Files([shard.file], [0]) for shard in card.shards]
         jobs = [
-            ShardJob(verify_shard, Path(folder, str(number)), path.parent, file, *what)
-            for number, file in enumerate(files)
+            ShardJob(
+                verify_shard, Path(folder, shard.file), path.parent, Files([shard.file], [0]), *what
+            )
+            for shard in card.shards
         ]
         with Progress(card.num_examples, "examples") as progress:
             for examples, size in run_jobs(jobs, options.processes):
                 progress.update(examples, size)
-        reports = [job.read_report() for job in jobs]
-    for report, shard in zip(reports, card.shards, strict=True):
-        faults += report["faults"]
-        count.update(report["examples_per_class"])
-        if report["examples"] != shard.examples:
-            records = counted(report["examples"], "records")
-            faults.append(f"{shard.file}: {records}, but the card says {shard.examples}")
-        if report["sha256"] != shard.sha256:
-            faults.append(f"{shard.file}: its SHA-256 is not that of the card")
+        for job, shard in zip(jobs, card.shards, strict=True):
+            faults += job.load("faults")
+            count.update(job.load("examples_per_class"))
+            if (examples := job.load("examples")) != shard.examples:
+                records = counted(examples, "records")
+                faults.append(f"{shard.file}: {records}, but the card says {shard.examples}")
+            if job.load("sha256") != shard.sha256:
+                faults.append(f"{shard.file}: its SHA-256 is not that of the card")
     if not faults:
         faults = [
             f"{counted(count[name], 'examples')} of {name}, but the card says {examples}"

@@ -1,8 +1,9 @@
 """Duplicates: equal files, by their checksums, and near duplicates, by their thumbnails."""
 
 import hashlib
+import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from tempfile import TemporaryFile
 
@@ -31,22 +32,14 @@ Groups = np.ndarray
 """int64 [n]: of each file, the lowest number in its group."""
 
 
-def sha256_of(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
-
-
-def stacked(parts: Sequence[np.ndarray], folder: Path) -> np.ndarray:
-    """Arrays of uint8 below each other, in an unnamed file: the system decides how much of it is in
-    memory. One of fewer columns becomes rows of zeros."""
-    shape = sum(map(len, parts)), max((part.shape[1] for part in parts), default=0)
-    if not all(shape):
-        return np.zeros(shape, np.uint8)
+def stacked(parts: Iterable[np.ndarray], rows: int, folder: Path) -> np.ndarray:
+    """The bytes of arrays as uint8 [rows, columns], in an unnamed file: the system decides how much
+    of it is in memory."""
     with TemporaryFile(dir=folder) as file:
         for part in parts:
-            whole = part if part.shape[1] == shape[1] else np.zeros([len(part), shape[1]], np.uint8)
-            file.write(np.ascontiguousarray(whole).data)
+            file.write(np.ascontiguousarray(part).data)
         file.flush()
-        return np.memmap(file, np.uint8, "r+", shape=shape)
+        return np.memmap(file, np.uint8, "r+").reshape(rows, -1)
 
 
 def merge(groups: Groups, pairs: np.ndarray) -> None:
@@ -138,7 +131,7 @@ def _difference(rows: np.ndarray, pairs: np.ndarray) -> np.ndarray:
 
 def unit_hash(checksum: str) -> float:
     """A number in [0, 1) that follows from a checksum, and is no smaller for a small one."""
-    return int(sha256_of(checksum.encode())[:16], 16) / 2**64
+    return int(hashlib.sha256(checksum.encode()).hexdigest()[:16], 16) / 2**64
 
 
 def held_out(groups: Groups, checksums: np.ndarray, fraction: float) -> np.ndarray:
@@ -158,8 +151,8 @@ def held_out(groups: Groups, checksums: np.ndarray, fraction: float) -> np.ndarr
 
 
 def write_checksums(path: Path, used: Iterable[tuple[str, str]]) -> None:
-    """Write checksum, hexadecimal, and name of each file as `sha256sum` does, and reads them."""
-    with replacing(path) as temporary, open(temporary, "wb") as file:
+    """Write <path>.sha256: checksum, hexadecimal, and name of each file, as `sha256sum` does."""
+    with replacing(f"{path}.sha256") as temporary, open(temporary, "wb") as file:
         for checksum, name in used:
             escaped = re.sub(r"[\\\n\r]", lambda letter: ESCAPED[letter[0]], name)
             line = "\\" * (escaped != name) + f"{checksum}  {escaped}\n"
@@ -169,7 +162,7 @@ def write_checksums(path: Path, used: Iterable[tuple[str, str]]) -> None:
 def read_checksums(path: Path) -> Iterator[tuple[str, str]]:
     """The inverse."""
     letters = {escaped: letter for letter, escaped in ESCAPED.items()}
-    with open(path, "rb") as file:
+    with open(f"{path}.sha256", "rb") as file:
         for line in file:
             checksum, _, name = line.decode(errors="surrogateescape")[:-1].partition("  ")
             if checksum.startswith("\\"):
@@ -177,19 +170,13 @@ def read_checksums(path: Path) -> Iterator[tuple[str, str]]:
             yield checksum.lstrip("\\"), name
 
 
-def write_seen(path: Path, names: Iterable[str], seen: Sequence[np.ndarray]) -> None:
+def write_seen(
+    path: Path, names: Iterable[str], checksums: np.ndarray, thumbnails: np.ndarray
+) -> None:
     """Write <path>.sha256 and <path>.thumbnails, a NumPy file of as many rows in the same order."""
-    checksums = (row.tobytes().hex() for part in seen for row in part[:, :CHECKSUM])
-    write_checksums(path.with_name(f"{path.name}.sha256"), zip(checksums, names, strict=True))
-    shape = sum(map(len, seen)), max(part.shape[1] for part in seen) - CHECKSUM
-    header = {"descr": "|u1", "fortran_order": False, "shape": shape}
-    with (
-        replacing(path.with_name(f"{path.name}.thumbnails")) as temporary,
-        open(temporary, "wb") as file,
-    ):
-        np.lib.format.write_array_header_1_0(file, header)
-        for part in seen:
-            file.write(part[:, CHECKSUM:].tobytes())
+    write_checksums(path, zip((row.tobytes().hex() for row in checksums), names, strict=True))
+    with replacing(f"{path}.thumbnails") as temporary, open(temporary, "wb") as file:
+        np.save(file, thumbnails)
 
 
 def read_seen(path: Path) -> tuple[np.ndarray, np.ndarray]:
@@ -197,9 +184,10 @@ def read_seen(path: Path) -> tuple[np.ndarray, np.ndarray]:
 
     Datasets of older versions have no thumbnails: [n, 0].
     """
-    checksums, thumbnails = bytearray(), path.with_name(f"{path.name}.thumbnails")
-    for checksum, _ in read_checksums(path.with_name(f"{path.name}.sha256")):
+    checksums, thumbnails = bytearray(), np.empty([0, 0], np.uint8)
+    for checksum, _ in read_checksums(path):
         checksums += bytes.fromhex(checksum)
     rows = np.frombuffer(checksums, np.uint8).reshape(-1, CHECKSUM)
-    found = np.load(thumbnails, mmap_mode="r") if thumbnails.exists() else rows[:, :0]
-    return rows, found if len(found) == len(rows) else rows[:, :0]
+    if os.path.exists(f"{path}.thumbnails"):
+        thumbnails = np.load(f"{path}.thumbnails", mmap_mode="r")
+    return rows, thumbnails if len(thumbnails) == len(rows) else rows[:, :0]

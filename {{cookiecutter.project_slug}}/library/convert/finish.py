@@ -1,24 +1,26 @@
 """The end of a conversion: card, index and lists, all moved to their places together."""
 
 import collections
+import csv
 import dataclasses
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from library.convert.duplicates import write_seen
-from library.convert.jobs import Report, ShardJob
-from library.convert.leaks import class_names, report_duplicates, write_table
-from library.convert.listing import Files
-from library.convert.plan import Plan
-from library.data import Card, Shard, write_index
-from library.util import UserError, counted
+from library.convert import duplicates
+from library.convert.jobs import ShardJob
+from library.convert.listing import SPLITS, Files
+from library.convert.options import VALIDATION
+from library.convert.plan import Plan, used_files
+from library.data import Card, Label, Shard, Target, write_index
+from library.util import UserError, counted, replacing
 
 MOST = 10
 """Classes that are listed at the end."""
+HEADER = ("set", "file", "same as", "kind", "conflicting label")
 
 
 def finish(plan: Plan, jobs: Mapping[str, Sequence[ShardJob]]) -> None:
@@ -27,41 +29,37 @@ def finish(plan: Plan, jobs: Mapping[str, Sequence[ShardJob]]) -> None:
     Raises:
         UserError: a shard is missing, or too many files were rejected, or all.
     """
-    options, partial = plan.options, plan.partial
-    reports = {name: _reports(name, of_set) for name, of_set in jobs.items()}
-    rejected = [
-        (job.files[number].name, reason)
-        for name, of_set in jobs.items()
-        for job, report in zip(of_set, reports[name], strict=True)
-        for number, reason in report["rejected"]
-    ]
-    _report_rejected(plan, rejected)
-    used = {name: _used(of_set, reports[name]) for name, of_set in jobs.items()}
-    seen = {name: [job.load_seen() for job in of_set] for name, of_set in jobs.items()}
+    options, partial, target = plan.options, plan.partial, plan.listing.target
+    for name, of_set in jobs.items():
+        missing = [str(number) for number, job in enumerate(of_set) if not job.report.exists()]
+        if missing:
+            some = ", ".join(missing[:10]) + (" ..." if len(missing) > 10 else "")
+            lacks = f"{len(missing)} of {len(of_set)} shards of {name} missing: {some}"
+            raise UserError(f"finalize: {lacks}")
+    _report_rejected(plan, [job for of_set in jobs.values() for job in of_set])
+    used = {name: used_files(of_set) for name, of_set in jobs.items()}
     for name, files in used.items():
         if not len(files):
             raise UserError(f"dataset_dir: all files of {name} in {options.root} were rejected")
-        write_seen(partial / name, (file.name for file in files), seen[name])
+        duplicates.write_seen(partial / name, (file.name for file in files), *plan.seen(jobs[name]))
     report_duplicates(plan, used)
-    target = plan.listing.target
     if target.label == "value" and not options.card_of_classes:
         values = np.array([file.label for file in used[options.name]])
         std = float(values.std()) or 1.0
         if not values.std():
             print(f"warning: all values are {values[0]:g}: there is nothing to learn")
         target = dataclasses.replace(target, mean=float(values.mean()), std=std)
-    cards = {}
+    cards, recorded = {}, options.recorded | dataclasses.asdict(plan.shard_options)
     for name, of_set in jobs.items():
         count = collections.Counter(dict.fromkeys(target.classes, 0))
         count.update(each for file in used[name] for each in class_names(target, file.label))
-        shards = [Shard(**report["shard"]) for report in reports[name]]
+        shards = [Shard(**job.load("shard")) for job in of_set]
         kind = (target.label, target.mean, target.std)
-        cards[name] = Card([*target.classes], dict(count), shards, plan.recorded, *kind)
+        cards[name] = Card([*target.classes], dict(count), shards, recorded, *kind)
         cards[name].save(partial / f"{name}.json")
-        write_index(partial / name, [np.load(job.rows) for job in of_set])
-    for pattern in ("scan-*", "*-?????-of-?????.*.json", "*-?????-of-?????.*.npy"):
-        for file in partial.glob(pattern):
-            file.unlink()
+        write_index(partial / name, [job.load("rows") for job in of_set])
+    for file in partial.glob("*.npz"):
+        file.unlink()
     (partial / "plan").unlink()  # last: until then the conversion can resume
     os.replace(partial, options.hidden("complete"))
     put_in_place(options.hidden("complete"))
@@ -91,28 +89,12 @@ def put_in_place(complete: Path) -> None:
     shutil.rmtree(complete)
 
 
-def _reports(name: str, jobs: Sequence[ShardJob]) -> list[Report]:
-    missing = [str(number) for number, job in enumerate(jobs) if not job.report.exists()]
-    if missing:
-        some = ", ".join(missing[:10]) + (" ..." if len(missing) > 10 else "")
-        raise UserError(f"finalize: {len(missing)} of {len(jobs)} shards of {name} missing: {some}")
-    return [job.read_report() for job in jobs]
-
-
-def _used(jobs: Sequence[ShardJob], reports: Sequence[Report]) -> Files:
-    """The files that are in the shards, in their order."""
-    ids = [
-        np.delete(job.files.ids, np.array([number for number, _ in report["rejected"]], np.int64))
-        for job, report in zip(jobs, reports, strict=True)
-    ]
-    return Files(jobs[0].files.names, jobs[0].files.labels, np.concatenate(ids))
-
-
-def _report_rejected(plan: Plan, rejected: Sequence[tuple[str, str]]) -> None:
+def _report_rejected(plan: Plan, jobs: Sequence[ShardJob]) -> None:
     """List the rejected files; UserError where they are more than `max_rejected`."""
     options, listing = plan.options, plan.listing
-    rejected = [*listing.rejected, *rejected]
-    table = write_table(plan, "rejected", [("file", "reason"), *sorted(rejected)])
+    found = [(job.files[n].name, reason) for job in jobs for n, reason in job.load("rejected")]
+    rejected = sorted([*listing.rejected, *found])
+    table = write_table(plan, "rejected", [("file", "reason"), *rejected])
     total = len(listing.files) + len(listing.rejected)
     if len(rejected) > options.max_rejected * total:
         top = collections.Counter(reason for _, reason in rejected).most_common(3)
@@ -142,3 +124,95 @@ def _describe(path: Path, card: Card, unit: str) -> None:
             f"warning: {card.classes[0]} is the only class: there is nothing to learn; dataset_dir "
             "is the folder that contains a folder for each class"
         )
+
+
+# ---- duplicates ----------------------------------------------------------------------------------
+
+
+def report_duplicates(plan: Plan, used: Mapping[str, Files]) -> None:
+    """List the duplicates of the datasets in `plan.partial`, also of those that are there."""
+    target, known = plan.listing.target, _known(plan, used)
+    paths = [*known.values(), *(plan.partial / name for name in used)]
+    checksums, thumbnails = zip(*map(duplicates.read_seen, paths), strict=True)
+    first_used = sum(map(len, checksums[: len(known)]))
+    equal = near = duplicates.equal_files(np.concatenate(checksums))
+    if plan.options.near_duplicates:
+        size = thumbnails[-1].shape[1]  # zeros stand for thumbnails that an older dataset has not
+        parts = [
+            n if n.shape[1] == size else np.zeros([len(n), size], np.uint8) for n in thumbnails
+        ]
+        near = duplicates.near_duplicates(duplicates.stacked(parts, len(equal), plan.partial))
+    leaks_only_near = (equal >= first_used) & (near < first_used)
+    numbers = np.arange(len(equal))
+    same = np.where((equal == numbers) | leaks_only_near, near, equal)
+    numbers = numbers[first_used:][same[first_used:] != numbers[first_used:]]
+    wanted = {*numbers.tolist(), *same[numbers].tolist()}
+    files = {n: file for n, file in enumerate(_files_of(known, used)) if n in wanted}
+    rows, conflicts = [], 0
+    for number in numbers.tolist():
+        (name, file, label), (of, original, other) = files[number], files[int(same[number])]
+        conflict = None if other in (None, label) else other
+        conflicts += conflict is not None
+        kind = "exact" if equal[number] == same[number] else "near"
+        names = ";".join(class_names(target, conflict))
+        rows.append((name, file, f"{of}: {original}", kind, names))
+    table = write_table(plan, "duplicates", [HEADER, *sorted(rows)])
+    _print_duplicates(plan, table, rows, conflicts, [*known])
+
+
+def _known(plan: Plan, used: Mapping[str, Files]) -> dict[str, Path]:
+    """The datasets beside those of a conversion, which should have no files of them."""
+    options = plan.options
+    paths = {name: options.tfrecord_dir / name for name in SPLITS.values()}
+    if card := options.classes_from:
+        paths = {name: card.with_name(name) for name in (card.stem, VALIDATION)}
+        if not (checksums := card.with_suffix(".sha256")).exists():
+            raise UserError(f"classes_from: {checksums}: there is no such file")
+    there = {name: path for name, path in paths.items() if name not in used}
+    return {name: path for name, path in there.items() if Path(f"{path}.sha256").exists()}
+
+
+def _files_of(
+    known: Mapping[str, Path], used: Mapping[str, Files]
+) -> Iterator[tuple[str, str, Label | None]]:
+    """Dataset, name and label of all files; of known ones without the label."""
+    for name, path in known.items():
+        yield from ((name, file, None) for _, file in duplicates.read_checksums(path))
+    for name, files in used.items():
+        yield from ((name, *file) for file in files)
+
+
+def _print_duplicates(
+    plan: Plan, table: Path, rows: Sequence[Sequence[str]], conflicts: int, known: Sequence[str]
+) -> None:
+    near = sum(row[3] == "near" for row in rows)
+    leaks = [row for row in rows if row[2].partition(": ")[0] in known]
+    if rows:
+        kinds = f", {near} of them near ones" if near else ""
+        print(f"{counted(len(rows), 'duplicate files')}{kinds}: see {table}")
+    if conflicts:
+        have = f"{counted(conflicts, 'duplicates')} {'has' if conflicts == 1 else 'have'}"
+        different = "class" if plan.listing.target.classes else "value"
+        print(f"label conflict: {have} a different {different}")
+    for name in dict.fromkeys(row[0] for row in leaks):
+        count = sum(row[0] == name for row in leaks)
+        are = f"{counted(count, f'{name} files')} {'is' if count == 1 else 'are'}"
+        print(f"leak: {are} also in {' or '.join(known)}")
+
+
+def class_names(target: Target, label: Label | None) -> list[str]:
+    numbers = label if isinstance(label, tuple) else (label,)
+    return [target.classes[int(each)] for each in numbers if target.classes and each is not None]
+
+
+def write_table(plan: Plan, what: str, rows: Sequence[Sequence[str]]) -> Path:
+    """A CSV file, the first row of which is its header; none where that is all."""
+    path = plan.options.path.with_name(f"{plan.options.name}.{what}.csv")
+    path.unlink(missing_ok=True)
+    if len(rows) > 1:
+        with (
+            replacing(path) as temporary,
+            open(temporary, "w", newline="", encoding="utf-8", errors="surrogateescape") as file,
+        ):
+            csv.writer(file).writerows(rows)
+    return path

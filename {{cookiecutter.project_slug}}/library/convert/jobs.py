@@ -1,7 +1,6 @@
 """Jobs of a conversion: what is done with some files, in a worker, and a report that comes last."""
 
 import collections
-import contextlib
 import dataclasses
 import hashlib
 import importlib
@@ -16,12 +15,13 @@ import numpy as np
 
 from library.convert.listing import Files
 from library.convert.workers import Tell
-from library.data import Label, Modality, Target
-from library.util import BadFileError, replacing, write_text
+from library.data import DamagedRecordError, Modality, Target
+from library.util import BadFileError, replacing, sha256_of
 
 MAX_BYTES = 2**30
 """Of a file; TFRecords and protobuf end at 2 GB."""
 Report = dict[str, Any]
+"""Arrays, and what can be JSON."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +39,13 @@ class ShardJob:
     def __call__(self, bad: Mapping[int, str], tell: Tell) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what a decoder says of a file helps no one here
-            write_text(self.report, json.dumps(self.work(self, bad, tell)))
+            report = self.work(self, bad, tell)
+        arrays: dict[str, Any] = {
+            name: each if isinstance(each, np.ndarray) else np.array(json.dumps(each))
+            for name, each in report.items()
+        }
+        with replacing(self.report) as temporary, open(temporary, "wb") as file:
+            np.savez(file, **arrays)
 
     @property
     def modality(self) -> Modality:
@@ -47,87 +53,64 @@ class ShardJob:
 
     @property
     def report(self) -> Path:
-        return self.output.with_name(f"{self.output.name}.json")
+        return self.output.with_name(f"{self.output.name}.npz")
 
-    @property
-    def rows(self) -> Path:
-        """The index rows of a shard, with 0 as its number."""
-        return self.output.with_name(f"{self.output.name}.npy")
+    def load(self, name: str) -> Any:
+        """A part of the report."""
+        with np.load(self.report) as report:
+            found = report[name]
+        return json.loads(str(found)) if found.dtype.kind == "U" else found
 
-    @property
-    def seen(self) -> Path:
-        """Checksum and thumbnail of each file: uint8 [files, bytes]; zeros where there is none."""
-        return self.output.with_name(f"{self.output.name}.seen.npy")
 
-    def load_seen(self) -> np.ndarray:
-        return cast(np.ndarray, np.load(self.seen, mmap_mode="r"))
-
-    def read_report(self) -> Report:
-        return cast(Report, json.loads(self.report.read_text(encoding="utf-8")))
+# ---- what is done ------------------------------------------------------------------------------
 
 
 def write_shard(job: ShardJob, bad: Mapping[int, str], tell: Tell) -> Report:
-    """Write a shard, its index rows, and what is seen of its files."""
-    rejected: list[tuple[int, str]] = []
-    seen: list[bytes] = []
-
-    def examples() -> Iterator[tuple[str, Label, Any]]:
-        for number, data in _read_files(job, bad, tell, rejected):
-            try:
-                content = job.modality.canonicalize(data, job.options)
-                seen.append(_seen(job, data, content))
-            except BadFileError as error:
-                rejected.append((number, str(error)))
-            else:
-                yield *job.files[number], content
-
-    shard, rows = job.modality.write_shard(job.output, examples(), job.target)
-    _save(job.rows, rows)
-    _save(job.seen, _stack(len(seen), dict(enumerate(seen))))
-    return {"shard": dataclasses.asdict(shard), "rejected": rejected}
+    """Write a shard: what `scan_files` reports, index rows, and the entry for the card."""
+    seen: Report = {}
+    examples = ((*job.files[n], content) for n, content in _contents(job, bad, tell, seen))
+    shard, rows = job.modality.write_shard(job.output, examples, job.target)
+    return {**seen, "rows": rows, "shard": dataclasses.asdict(shard)}
 
 
 def scan_files(job: ShardJob, bad: Mapping[int, str], tell: Tell) -> Report:
     """Look at files before they are split."""
-    seen: dict[int, bytes] = {}
-    for number, data in _read_files(job, bad, tell, []):
-        with contextlib.suppress(BadFileError):  # its conversion will say why
-            content = job.modality.canonicalize(data, job.options)
-            seen[number] = _seen(job, data, content)
-    _save(job.seen, _stack(len(job.files), seen))
-    return {}
-
-
-def _seen(job: ShardJob, data: bytes, content: Any) -> bytes:
-    return hashlib.sha256(data).digest() + job.modality.thumbnail(content, job.options)
-
-
-def _stack(count: int, seen: Mapping[int, bytes]) -> np.ndarray:
-    rows = np.zeros([count, max(map(len, seen.values()), default=0)], np.uint8)
-    for number, each in seen.items():
-        rows[number] = np.frombuffer(each, np.uint8)
-    return rows
-
-
-def _save(path: Path, array: np.ndarray) -> None:
-    with replacing(path) as temporary, open(temporary, "wb") as file:
-        np.save(file, array)
-
-
-def survey_files(job: ShardJob, bad: Mapping[int, str], tell: Tell) -> Report:
-    """Count what a function, the options of the job, says of files."""
-    return collections.Counter(job.options(data) for _, data in _read_files(job, bad, tell, []))
+    seen: Report = {}
+    collections.deque(_contents(job, bad, tell, seen), maxlen=0)
+    return seen
 
 
 def verify_shard(job: ShardJob, bad: Mapping[int, str], tell: Tell) -> Report:
     """Read a shard, which is the only file of the job."""
-    return job.modality.verify_shard(job.root / job.files[0].name, job.target, bad, tell)
+    path, checksum, examples = job.root / job.files[0].name, "", 0
+    faults, count = list[str](), collections.Counter[str]()
+    try:
+        checksum = sha256_of(path)
+        for fault, labels in job.modality.check_shard(path, job.target, bad, tell):
+            faults += [f"{path.name}: {fault}"] if fault else []
+            count.update(job.target.classes[label] for label in labels)
+            examples += 1
+    except DamagedRecordError as error:
+        faults.append(str(error).removeprefix(f"{job.root}{os.sep}"))
+    except OSError as error:
+        faults.append(f"{path.name}: {error.strerror}")
+    found = {"faults": faults, "examples": examples, "examples_per_class": count}
+    return {**found, "sha256": checksum}
 
 
-def _read_files(
-    job: ShardJob, bad: Mapping[int, str], tell: Tell, rejected: list[tuple[int, str]]
-) -> Iterator[tuple[int, bytes]]:
-    """Number and content of each file; an OSError is that of a storage that fails."""
+# ---- the files of a job ------------------------------------------------------------------------
+
+
+def _contents(
+    job: ShardJob, bad: Mapping[int, str], tell: Tell, seen: Report
+) -> Iterator[tuple[int, Any]]:
+    """Number and canonical content of each file that can be used; at the end, `seen` tells:
+
+    numbers, int64 [n], of these files; their checksums, and their thumbnails, uint8, one after
+    another; rejected, the numbers of the other ones with the reasons.
+    """
+    numbers, checksums, thumbnails = list[int](), list[bytes](), list[bytes]()
+    rejected: list[tuple[int, str]] = []
     for number, file in enumerate(job.files):
         path = job.root / file.name
         try:
@@ -135,12 +118,19 @@ def _read_files(
                 raise BadFileError(bad[number])
             tell(number, os.path.getsize(path))
             data = read_whole(path)
+            content = job.modality.canonicalize(data, job.options)
         except BadFileError as error:
             rejected.append((number, str(error)))
-        except (FileNotFoundError, PermissionError) as error:
+        except (FileNotFoundError, PermissionError) as error:  # others: a storage that fails
             rejected.append((number, str(error.strerror)))
         else:
-            yield number, data
+            numbers.append(number)
+            checksums.append(hashlib.sha256(data).digest())
+            thumbnails.append(content.thumbnail)
+            yield number, content
+    seen |= {"numbers": np.array(numbers, np.int64), "rejected": rejected}
+    seen |= {"checksums": np.frombuffer(b"".join(checksums), np.uint8)}
+    seen |= {"thumbnails": np.frombuffer(b"".join(thumbnails), np.uint8)}
 
 
 def read_whole(path: Path) -> bytes:

@@ -18,6 +18,8 @@ from library.util import LINK_OUT, UserError, did_you_mean, files_below, is_insi
 LARGEST_FLOAT = 3.4e38
 """Values are stored in 32 bits."""
 
+FILES_SURVEYED = 100
+
 SPLITS = {"train": "train", "training": "train"}
 SPLITS |= dict.fromkeys(("validation", "valid", "val"), "validation")
 SPLITS |= {"test": "test", "testing": "test"}
@@ -28,8 +30,6 @@ Given = tuple[str, ...] | float
 
 
 class LabeledFile(NamedTuple):
-    """A file, and its label."""
-
     name: str  # from the folder of the dataset on, with /
     label: Label
 
@@ -57,13 +57,16 @@ class Files(Sequence[LabeledFile]):
 
 
 class FileListing(NamedTuple):
-    """What a dataset is made of."""
-
     target: Target
     files: Files
     rejected: list[tuple[str, str]]  # name and reason
     unlisted: int = 0  # files in the folder of which a CSV file says nothing
     keys: list[str] | None = None  # files of the same key stay together
+
+
+def some_paths(root: Path, files: Files) -> list[Path]:
+    """FILES_SURVEYED of many, from all over."""
+    return [root / file.name for file in files[:: -(-len(files) // FILES_SURVEYED)]]
 
 
 def list_files(
@@ -117,6 +120,9 @@ def list_files(
         raise _no_files(root, labels, reasons)
     numbers = {name: number for number, name in enumerate(target.classes)}
 
+    def folder_of(name: str) -> Given:
+        return () if unlabeled else (sys.intern(name.partition("/")[0]),)
+
     @functools.cache
     def label_of(label: tuple[str, ...]) -> Label:
         several = tuple(sorted(numbers[name] for name in label))
@@ -124,15 +130,10 @@ def list_files(
 
     found: list[Label] = [
         label if isinstance(label, float) else label_of(label)
-        for label in (given[name] if labels else _folder_of(name, kind) for name in names)
+        for label in (given[name] if labels else folder_of(name) for name in names)
     ]
     keys = _keys(names, group_by, column) if group_by else None
     return FileListing(target, Files(names, found), [*reasons.items()], unlisted, keys)
-
-
-def _folder_of(name: str, kind: str) -> Given:
-    """The class of a file, if there are classes."""
-    return () if kind == "none" else (sys.intern(name.partition("/")[0]),)
 
 
 def _keys(names: Sequence[str], group_by: str, column: dict[str, str] | None) -> list[str]:
@@ -143,14 +144,11 @@ def _keys(names: Sequence[str], group_by: str, column: dict[str, str] | None) ->
         pattern = re.compile(group_by)
     except re.error as error:
         raise UserError(f"group_by: {group_by} is not a regular expression: {error}") from error
-    keys = []
-    for name in names:
-        match = pattern.search(name)
-        key = "/".join(map(str, match.groups() or (match[0],))) if match else ""
-        keys.append(sys.intern(key))
+    found = map(pattern.search, names)
+    keys = ["/".join(map(str, each.groups() or (each[0],))) if each else "" for each in found]
     if not any(keys):
         raise UserError(f"group_by: {group_by} finds nothing in any name, as in {names[0]}")
-    return keys
+    return [*map(sys.intern, keys)]
 
 
 def _no_files(root: Path, labels: Path | None, found: dict[str, str]) -> UserError:
@@ -191,9 +189,8 @@ def _class_folders(root: Path, rejected: dict[str, str]) -> set[str]:
             f"dataset_dir: {root} contains no class folders; give their parent folder, or --labels "
             "with a CSV file, or --unlabeled"
         )
-    for name in names:
-        if name.encode(errors="replace").decode() != name:
-            raise UserError(f"dataset_dir: the name of {ascii(str(root / name))} is not in UTF-8")
+    if foreign := [name for name in names if name.encode(errors="replace").decode() != name]:
+        raise UserError(f"dataset_dir: the name of {ascii(str(root / foreign[0]))} is not in UTF-8")
     return names
 
 
@@ -257,16 +254,11 @@ def _refusal(root: Path, name: str, follow_links: bool) -> str:
     return "" if follow_links or inside else LINK_OUT
 
 
-def _numbers_by_value(name: str) -> tuple[float, str]:
-    """The order of class names: numbers first, by their value."""
-    return float(name) if name.isdecimal() else math.inf, name
-
-
 def _target(
     kind: str, classes: set[str], known: Target | None, option: str, optional: bool
 ) -> Target:
-    """The classes in the order of their labels: the known ones, or those that there are."""
-    names = sorted(classes, key=_numbers_by_value)
+    """The classes in the order of their labels: the known ones, or those there are, by value."""
+    names = sorted(classes, key=lambda name: (float(name) if name.isdecimal() else math.inf, name))
     other = known is None or known.label != kind or not classes <= {*known.classes}
     if known is None or kind == "none" or (optional and other):
         return Target(kind, tuple(names))

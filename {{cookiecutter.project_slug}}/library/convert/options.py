@@ -1,6 +1,7 @@
 """The options of a conversion, and what they mean beside what is there already."""
 
 import dataclasses
+import math
 import os
 import re
 from pathlib import Path
@@ -8,13 +9,13 @@ from typing import Any
 
 from library.config import option
 from library.convert.listing import SPLITS, split_folders
-from library.data import Card, Target
+from library.data import Card
 from library.util import UserError, check_folder
 
 VALIDATION = "validation"
-EXAMPLES_PER_SHARD, FEW_EXAMPLES, MANY_SHARDS = 1000, 64, 16
-MOST_SHARDS = 512
-"""By default: a process may open 1,024 files."""
+SHARD_MB, SHARD_FILES = 150, 1000
+FEW_FILES, MANY_SHARDS = 64, 16
+"""Of a small dataset: files in a shard, so that there are some to read in turns; up to so many."""
 DEFAULT_FRACTION = 0.1
 
 
@@ -58,7 +59,7 @@ class _Shards:
     tfrecord_filename: str | None = option(None, "name of the dataset; null: that of the folder")
     tfrecord_dir: Path = option(Path("data"), "folder to write to")
     num_shards: int | None = option(
-        None, f"files to write; null: {EXAMPLES_PER_SHARD} examples in each, or so", minimum=1
+        None, f"files to write; null: {SHARD_MB} MB or {SHARD_FILES} files in each", minimum=1
     )
     random_seed: int = option(0, "fixes the order of the examples in the shards", minimum=0)
     overwrite: bool = option(False, "replace a dataset of this name")
@@ -84,7 +85,6 @@ class ConvertOptions(_Files, _Shards, _Work):
 
     @property
     def root(self) -> Path:
-        """The folder of the files, without which nothing can be converted."""
         if self.dataset_dir is None:
             raise UserError("dataset_dir: missing: give the folder, as --dataset_dir dataset/train")
         return self.dataset_dir
@@ -119,10 +119,6 @@ class ConvertOptions(_Files, _Shards, _Work):
         return not self.classes_from and self.name not in SPLITS
 
     @property
-    def known_target(self) -> Target | None:
-        return Card.load(self.card_of_classes).target if self.card_of_classes else None
-
-    @property
     def fraction(self) -> float:
         """The share of the files for validation, given or usual."""
         if self.validation_fraction is not None:
@@ -143,23 +139,22 @@ class ConvertOptions(_Files, _Shards, _Work):
     @property
     def recorded(self) -> dict[str, Any]:
         """What makes a difference to the result."""
-        names = ["unlabeled", "follow_links", "num_shards", "random_seed"]
-        names += ["group_by", "near_duplicates"]
-        values = {name: getattr(self, name) for name in names}
+        first = ("unlabeled", "follow_links", "num_shards", "random_seed")
+        values = {name: getattr(self, name) for name in (*first, "group_by", "near_duplicates")}
         return {"tfrecord_filename": self.name, "validation_fraction": self.fraction, **values}
 
-    def num_shards_of(self, num_files: int) -> int:
-        few = min(MANY_SHARDS, -(-num_files // FEW_EXAMPLES))
-        many = min(MOST_SHARDS, -(-num_files // EXAMPLES_PER_SHARD))
-        return min(self.num_shards or max(few, many), num_files)
+    def num_shards_of(self, num_files: int, file_size: float) -> int:
+        """How many shards so many files become, of so many bytes on average."""
+        files_per_shard = max(SHARD_FILES, SHARD_MB * 1e6 / max(file_size, 1))
+        few = min(MANY_SHARDS, math.ceil(num_files / FEW_FILES))
+        usual = max(few, math.ceil(num_files / files_per_shard))
+        return min(self.num_shards or usual, num_files)
 
     @property
     def chosen(self) -> slice:
         """The shards to write."""
-        if self.shards is None:
-            return slice(None)
-        first, *last = map(int, self.shards.split("-"))
-        return slice(first, (last or [first])[0] + 1)
+        ends = [int(number) for number in (self.shards or "").split("-") if number]
+        return slice(ends[0], ends[-1] + 1) if ends else slice(None)
 
     def check(self) -> None:
         """Raise a UserError for options that make no sense together."""

@@ -17,27 +17,26 @@ from typing import Any
 
 import numpy as np
 
-from library.convert.duplicates import (
-    CHECKSUM,
-    equal_files,
-    held_out,
-    merge,
-    near_duplicates,
-    stacked,
-)
-from library.convert.jobs import Report, ShardJob, scan_files, survey_files, write_shard
-from library.convert.listing import FileListing, Files
+from library.convert import duplicates, jobs
+from library.convert.jobs import Report, ShardJob
+from library.convert.listing import FileListing, Files, some_paths
 from library.convert.options import VALIDATION, ConvertOptions
-from library.convert.workers import run_jobs
-from library.data import Card, Modality
+from library.convert.workers import run_jobs, run_with_beam
+from library.data import Modality
 from library.util import Progress, RunError, UserError, counted, remove_leftovers, write_text
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 """Of the folder of a conversion that is not finished."""
-FILES_PER_SCAN, FILES_PER_SURVEY = 500, 100
+FILES_PER_SCAN = 500
 LARGE_SHARE, FEW = 0.1, 5
 """Of a class in one group of near duplicates, above which it is reported; in files, too."""
 RESUMES = "finished shards are kept: the same command resumes with the others"
+
+
+def used_files(done: Sequence[ShardJob]) -> Files:
+    """Those of these jobs that can be used, in their order."""
+    ids = [job.files.ids[job.load("numbers")] for job in done]
+    return Files(done[0].files.names, done[0].files.labels, np.concatenate(ids))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,14 +52,10 @@ class Plan:
     def partial(self) -> Path:
         return self.options.hidden("partial")
 
-    @property
-    def recorded(self) -> dict[str, Any]:
-        """The options that make a difference to the result."""
-        return self.options.recorded | dataclasses.asdict(self.shard_options)
-
     def fingerprint(self) -> str:
         """A checksum of the options, and of the files' names, labels, sizes and times."""
-        known = (FORMAT_VERSION, self.listing.target, sorted(self.recorded.items()))
+        recorded = self.options.recorded | dataclasses.asdict(self.shard_options)
+        known = (FORMAT_VERSION, self.listing.target, sorted(recorded.items()))
         digest = hashlib.sha256(repr(known).encode())
         for file in self.listing.files:
             try:
@@ -88,33 +83,18 @@ class Plan:
             remove_leftovers(self.partial)
         write_text(file, plan)
 
-    def resolved(self) -> "Plan":
-        """The same, with what the options of the modality leave to the files."""
-        card = self.options.card_of_classes
-        known = Card.load(card).options if card else {}
-        resolved = self.modality.resolve_options(self.shard_options, self._survey, known)
-        return dataclasses.replace(self, shard_options=resolved)
-
-    def _survey(self, fact: Callable[[bytes], str]) -> dict[str, int]:
-        """How many of some files there are of each `fact`, the commonest first."""
-        files = self.listing.files[:: -(-len(self.listing.files) // FILES_PER_SURVEY)]
-        job = dataclasses.replace(self.job(survey_files, "scan-survey", files), options=fact)
-        self.run([job], "files surveyed", "scans")
-        return dict(sorted(job.read_report().items(), key=lambda item: (-item[1], item[0])))
-
     def split(self) -> dict[str, Files]:
         """The files of each dataset to write, shuffled."""
         files, options = self.listing.files, self.options
         order = np.random.default_rng(options.random_seed).permutation(len(files))
         if not options.fraction:
             return {options.name: files[order]}
-        starts = range(0, len(files), FILES_PER_SCAN)
-        jobs = [
-            self.job(scan_files, f"scan-{n:06}", files[at : at + FILES_PER_SCAN])
-            for n, at in enumerate(starts)
+        scans = [
+            self.job(jobs.scan_files, f"scan-{n:06}", files[at : at + FILES_PER_SCAN])
+            for n, at in enumerate(range(0, len(files), FILES_PER_SCAN))
         ]
-        self.run(jobs, "files compared", "scans")
-        held, largest = self._held_out([job.load_seen() for job in jobs])
+        self.run(scans, "files compared", "scans")
+        held, largest = self._held_out(scans)
         if held.any() and not held.all():
             if largest:
                 print(largest)
@@ -129,66 +109,75 @@ class Plan:
         print(f"no {VALIDATION} dataset: {message}")
         return {options.name: files[order]}
 
-    def _held_out(self, seen: Sequence[np.ndarray]) -> tuple[np.ndarray, str]:
+    def _held_out(self, scans: Sequence[ShardJob]) -> tuple[np.ndarray, str]:
         """Which files are for validation, bool [n]; what to say of the largest group."""
-        rows, keys = stacked(seen, self.partial), self.listing.keys
-        checksums = np.zeros([len(rows), CHECKSUM], np.uint8)
-        checksums[:] = rows[:, :CHECKSUM] if rows.shape[1] else 0
-        if self.options.near_duplicates and rows.shape[1]:
-            groups = near_duplicates(rows[:, CHECKSUM:])
+        files, keys = self.listing.files, self.listing.keys
+        held, usable = np.zeros(len(files), bool), used_files(scans).ids
+        if not len(usable):
+            return held, ""
+        checksums, thumbnails = self.seen(scans)
+        if self.options.near_duplicates:
+            groups = duplicates.near_duplicates(thumbnails)
         else:
-            groups = equal_files(checksums)
-        usable: np.ndarray = np.any(checksums, axis=1)
-        largest = self._largest_group(groups, usable)
+            groups = duplicates.equal_files(checksums)
+        largest = self._largest_group(groups, files[usable])
         if keys:
             first: dict[str, int] = {}
-            pairs = [(first.setdefault(key, n), n) for n, key in enumerate(keys) if key]
-            merge(groups, np.array(pairs))
-        held = held_out(groups, checksums, self.options.fraction) & usable
-        if keys and usable.any() and not held.any():  # few groups: one of them, at least
-            held = groups == groups[np.flatnonzero(usable)[0]]
+            pairs = [
+                (first.setdefault(keys[id_], n), n) for n, id_ in enumerate(usable) if keys[id_]
+            ]
+            duplicates.merge(groups, np.array(pairs, np.int64).reshape(-1, 2))
+        held[usable] = duplicates.held_out(groups, checksums, self.options.fraction)
+        if keys and not held.any():  # few groups: one of them, at least
+            held[usable[groups == groups[0]]] = True
         return held, largest
 
-    def _largest_group(self, groups: np.ndarray, usable: np.ndarray) -> str:
+    def _largest_group(self, groups: np.ndarray, files: Files) -> str:
         """A line about the largest share of a class in one group, where it is too large."""
-        files = self.listing.files
-        classes = self.listing.target.classes if self.listing.target.label == "class" else ()
-        labels = np.fromiter(files.labels, np.int64) if classes else np.zeros(len(files), np.int64)
-        numbers = np.flatnonzero(usable)
-        codes = groups[numbers] * max(len(classes), 1) + labels[numbers]
+        target = self.listing.target
+        classes = target.classes if target.label == "class" else ("",)
+        labels = np.array([files.labels[i] if target.label == "class" else 0 for i in files.ids])
+        codes = groups * len(classes) + labels
         found, first, counts = np.unique(codes, return_index=True, return_counts=True)
-        totals = np.bincount(labels[numbers], minlength=1)[labels[numbers][first]]
-        shares = np.where(counts > FEW, counts / np.maximum(totals, 1), 0)
-        if not len(found) or shares.max() <= LARGE_SHARE:
-            return ""
+        totals = np.bincount(labels)[labels[first]]
+        shares = np.where(counts > FEW, counts / totals, 0)
         largest = int(shares.argmax())
-        some = [files[int(n)].name for n in numbers[codes == found[largest]][:2]]
-        what = f" of {classes[labels[numbers[first[largest]]]]}" if classes else ""
-        total = counted(int(totals[largest]), self.modality.UNIT)
+        if shares[largest] <= LARGE_SHARE:
+            return ""
+        some = [files[int(n)].name for n in np.flatnonzero(codes == found[largest])[:2]]
+        name = classes[labels[first[largest]]]
+        total = counted(int(totals[largest]), self.modality.UNIT) + (f" of {name}" if name else "")
         advice = "if they differ, --no-near_duplicates keeps only equal files together"
         return (
-            f"{counts[largest]} of {total}{what} are one group of near duplicates, as "
+            f"{counts[largest]} of {total} are one group of near duplicates, as "
             f"{' and '.join(some)}: {advice if self.options.near_duplicates else 'equal files'}"
         )
 
+    def seen(self, done: Sequence[ShardJob]) -> tuple[np.ndarray, np.ndarray]:
+        """Checksums and thumbnails of the files that can be used, uint8 [n, bytes] each."""
+        parts = [job.load("checksums") for job in done]
+        checksums = np.concatenate(parts).reshape(-1, duplicates.CHECKSUM)
+        thumbnails = (job.load("thumbnails") for job in done)
+        return checksums, duplicates.stacked(thumbnails, len(checksums), self.partial)
+
     def shard_jobs(self, name: str, files: Files) -> list[ShardJob]:
         """A job for each shard of a dataset; how many follows from the options and files alone."""
-        count = self.options.num_shards_of(len(files))
+        some = some_paths(self.options.root, files)
+        size = sum(os.path.getsize(path) for path in some if os.path.exists(path)) / len(some)
+        count = self.options.num_shards_of(len(files), size)
         names = [f"{name}-{n:05}-of-{count:05}{self.modality.SUFFIX}" for n in range(count)]
-        return [self.job(write_shard, each, files[n::count]) for n, each in enumerate(names)]
+        return [self.job(jobs.write_shard, each, files[n::count]) for n, each in enumerate(names)]
 
     def job(self, work: Callable[..., Report], output: str, files: Files) -> ShardJob:
         what = (self.modality.__name__, self.listing.target, self.shard_options)
         return ShardJob(work, self.partial / output, self.options.root, files, *what)
 
-    def run(self, jobs: Sequence[ShardJob], unit: str, what: str) -> None:
+    def run(self, wanted: Sequence[ShardJob], unit: str, what: str) -> None:
         """Do the jobs that have no report yet."""
-        missing = [job for job in jobs if not job.report.exists()]
-        if missing and len(missing) < len(jobs):
-            print(f"resuming: {len(jobs) - len(missing)} of {len(jobs)} {what} already done")
+        missing = [job for job in wanted if not job.report.exists()]
+        if missing and len(missing) < len(wanted):
+            print(f"resuming: {len(wanted) - len(missing)} of {len(wanted)} {what} already done")
         if self.options.runner:
-            from library.convert.beam import run_with_beam
-
             run_with_beam(missing, self.options.runner, self.options.beam_options or "")
             return
         with Progress(sum(len(job.files) for job in missing), unit) as progress:

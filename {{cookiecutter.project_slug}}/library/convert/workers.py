@@ -1,4 +1,4 @@
-"""Processes that may die: a job that crashes or hangs begins again without its culprit."""
+"""Processes that may die: a job that crashes or hangs begins again without its culprit; or Beam."""
 
 import collections
 import contextlib
@@ -6,10 +6,14 @@ import faulthandler
 import multiprocessing
 import multiprocessing.connection
 import os
+import shlex
 import signal
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection
+from pathlib import Path
+
+from library.util import UserError
 
 SPAWN = multiprocessing.get_context("spawn")
 SECONDS_PER_MB = 0.1
@@ -27,14 +31,14 @@ def run_jobs(
 ) -> Iterator[tuple[int, int]]:
     """Do jobs in processes of their own.
 
-    An item that ends the process, or takes too much of its time, is bad: the job begins again, and
-    is told so. Time is that of a processor: a pause or a slow disk takes none.
+    An item that ends the process, or takes more of its time than `seconds_per_item` and
+    SECONDS_PER_MB, is bad: the job begins again, and is told so. Time is that of a processor: a
+    pause or a slow disk takes none.
 
     Args:
         jobs: functions that can be pickled. They take the reasons why some items are bad, by their
             number, and what they call with the number and size of each item before they read it.
         num_workers: processes at the same time; 0: none, all is done here.
-        seconds_per_item: the limit, to which SECONDS_PER_MB of the item are added.
 
     Yields:
         How many items are new, and their bytes.
@@ -102,9 +106,10 @@ class _Worker:
         if not isinstance(message, tuple):
             return message
         self.item, size = message
-        new = self.item >= self.done
-        self.done = max(self.item + 1, self.done)
-        return (1, size) if new else (0, 0)
+        if self.item < self.done:
+            return 0, 0
+        self.done = self.item + 1
+        return 1, size
 
     def begin_again(self) -> None:
         """Another process for the same job, without the item that this one died of."""
@@ -147,3 +152,29 @@ def _work(connection: Connection, seconds: float) -> None:
                 connection.send(RuntimeError(traceback.format_exc()))
             else:
                 connection.send(None)
+
+
+def run_with_beam(jobs: Sequence[Work], runner: str, beam_options: str) -> None:
+    """Do jobs as a pipeline on DirectRunner, FlinkRunner, SparkRunner, ...: wherever Beam runs.
+
+    The folders of the files and of the dataset have to be the same for all workers, as on a network
+    file system, and `library` has to be installed: Beam's option `--setup_file` does that.
+
+    Raises:
+        UserError: Beam is not installed, or knows no such runner or flag.
+    """
+    try:
+        import apache_beam as beam
+        from apache_beam.options.pipeline_options import PipelineOptions
+    except ImportError as error:
+        raise UserError(f"runner: {error}: pip install apache-beam, or leave it out") from error
+    here = str(Path(__file__).parents[2])  # for the processes of DirectRunner
+    os.environ["PYTHONPATH"] = os.pathsep.join([here, *filter(None, [os.getenv("PYTHONPATH")])])
+    try:
+        options = PipelineOptions([f"--runner={runner}", *shlex.split(beam_options)])
+        pipeline = beam.Pipeline(options=options)
+    except (ValueError, SystemExit) as error:
+        raise UserError(f"runner: {runner} {beam_options}: {error}") from error
+    with pipeline:  # reshuffled, or Beam may do all jobs in one worker
+        shuffled = pipeline | beam.Create(list(jobs)) | beam.Reshuffle()
+        shuffled | beam.Map(lambda job: job({}, lambda number, size: None))

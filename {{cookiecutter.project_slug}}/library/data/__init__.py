@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from library.data.sources import Hdf5Rows, list_files, read_by_id, read_files, read_generator
     from library.data.sources import read_in_order, read_stream, read_strings
     from library.data.stages import one_call, prefetch_to_device, stage, stages_of
-    from library.data.tfrecord import DamagedRecordError, Reader, find_records, index_of, read_frame
-    from library.data.tfrecord import record_in, verify, write_index, write_shard
+    from library.data.tfrecord import DamagedRecordError, Reader, find_records, index_of
+    from library.data.tfrecord import read_record, verify, write_index, write_shard
 else:
     __getattr__ = lazy(__name__, __file__)

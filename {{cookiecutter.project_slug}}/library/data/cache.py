@@ -53,8 +53,7 @@ def train_records(
     Args:
         settings: the data, its order, its cache, and how many of the examples are used.
         start: number of examples that the run has behind it.
-        num_workers, worker: processes that train together, and the number of this one: each reads
-            its share of the samples.
+        num_workers, worker: processes that share the samples, and the number of this one.
         to_cache: a dataset of contents -> what a cache keeps of each; None: the contents.
         open_data: opens the dataset where examples are read by id.
         read_shard: reads a shard where they are a stream, or go to a cache.
@@ -120,7 +119,7 @@ def _cached(
     version = hashlib.sha256(f"{card}{kept}".encode())
     name = Path(folder) / f"{Path(path).name}-{version.hexdigest()[:16]}"
 
-    def fill(instead: str, free: int, what: str) -> Iterable[bytes]:
+    def fill(instead: str, free: int, what: str) -> Iterator[bytes]:
         """What is kept of all contents, if there is room for as much as some of them foretell."""
         contents = read_in_order(path, read_shard).map(lambda number, content: content)
         kept = iter(convert(contents))
@@ -133,20 +132,23 @@ def _cached(
                 f"{size}, and {free / 2**30:.2f} GB are free: set cache: {instead}"
             )
         print(f"cache: {what.format(f'{path}, about {size},')}", flush=True)
-        return _shown(itertools.chain(first, kept), card.num_examples)
+        with Progress(card.num_examples, "examples") as progress:
+            for content in itertools.chain(first, kept):
+                progress.update(1, len(content))
+                yield content
 
     if kind == "memory":
         if name not in _in_memory:
             _in_memory.clear()  # one is kept at a time
-            kept = fill("file or none", free_memory(), "reading {} into memory")
-            _in_memory[name] = _Memory(kept)
+            contents = fill("file or none", free_memory(), "reading {} into memory")
+            _in_memory[name] = _Memory(contents)
         return _in_memory[name]
     check_folder("cache_dir", folder)
     if not Path(f"{name}.json").exists():
         name.parent.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(folder).free
-        kept = fill("none, or another cache_dir", free, f"writing {{}} to {folder}")
-        _write(name, iter(kept), card, path)
+        contents = fill("none, or another cache_dir", free, f"writing {{}} to {folder}")
+        _write(name, contents, card, path)
     return Reader(name)
 
 
@@ -159,14 +161,6 @@ def _write(name: Path, records: Iterator[bytes], card: Card, path: str) -> None:
     write_index(name, [rows for _, rows in written])
     shards, options = [shard for shard, _ in written], {**card.options, "cache_of": path}
     dataclasses.replace(card, shards=shards, options=options).save(f"{name}.json")
-
-
-def _shown(kept: Iterable[bytes], total: int) -> Iterator[bytes]:
-    """The same contents, with progress."""
-    with Progress(total, "examples") as progress:
-        for content in kept:
-            progress.update(1, len(content))
-            yield content
 
 
 def free_memory() -> int:

@@ -1,15 +1,16 @@
 """The card of a dataset, <name>.json: its classes, shards and kind of label."""
 
-import contextlib
 import dataclasses
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from library.config import URL
-from library.util import UserError, parse_json, typed, write_json
+from library.util import UserError, read_card, write_json
+
+T = TypeVar("T")
 
 FORMAT_VERSION = 2
 LABELS = ("class", "labels", "value", "none")
@@ -77,25 +78,9 @@ class Card:
     @classmethod
     def load(cls, path: str | Path) -> "Card":
         """Read a card, also from another file system of TensorFlow; UserError if it is none."""
-        text = _read_text(str(path))
-        try:
-            content = parse_json(text)
-            version = content["format_version"]
-            if version not in (1, FORMAT_VERSION):
-                raise UserError(
-                    f"{path}: format_version {version}, but this program reads up to "
-                    f"{FORMAT_VERSION}: convert the dataset again"
-                )
-            if version == 1:  # which knew classes only
-                label = "class" if content["classes"] else "none"
-                content |= {"label": label, "format_version": FORMAT_VERSION}
-            card: Card = typed(cls, content)
-            names = [shard.file for shard in card.shards]
-            if card.label not in LABELS or not all(map(is_name, names)) or not card.shards:
-                raise ValueError
-            return card
-        except (ValueError, KeyError) as error:
-            raise UserError(f"{path}: not the card of a dataset") from error
+        what, remedy = "the card of a dataset", "convert the dataset again"
+        text = _of_file(str(path), _read_bytes)
+        return read_card(cls, text, place=path, what=what, remedy=remedy, prepare=_upgraded)
 
     def save(self, path: str | Path) -> None:
         write_json(path, dataclasses.asdict(self))
@@ -108,11 +93,21 @@ class Card:
         return list(sizes)
 
 
+def _upgraded(content: dict[str, Any]) -> dict[str, Any]:
+    """The content of a card in the newest format; an error where it is none."""
+    if content["format_version"] == 1:  # which knew classes only
+        content["label"] = "class" if content["classes"] else "none"
+    names = [shard["file"] for shard in content["shards"]]
+    if content["label"] not in LABELS or not names or not all(map(is_name, names)):
+        raise ValueError
+    return content
+
+
 def expect_sizes(sizes: dict[str, int], card: str) -> None:
     """UserError if a file is missing, or not of its size in bytes, which the file `card` names."""
     for file, expected in sizes.items():
         try:
-            size = _size_of(file)
+            size = _of_file(file, _size_of)
         except UserError as error:
             raise UserError(f"{error}, but {card} names it") from error
         if size != expected:
@@ -124,34 +119,29 @@ def is_name(file: str) -> bool:
     return bool(re.fullmatch(r"[^/\\:\0]+", file)) and file not in (".", "..")
 
 
-def _read_text(path: str) -> str:
-    with _translate_errors(path):
-        if not URL.match(path):
-            return Path(path).read_text(encoding="utf-8")
-        import tensorflow as tf  # only here: conversion does without it
+def _read_bytes(path: str) -> bytes:
+    if not URL.match(path):
+        return Path(path).read_bytes()
+    import tensorflow as tf  # only here: conversion does without it
 
-        with tf.io.gfile.GFile(path) as file:
-            return file.read()
+    with tf.io.gfile.GFile(path, "rb") as file:
+        return file.read()
 
 
 def _size_of(path: str) -> int:
-    with _translate_errors(path):
-        if not URL.match(path):
-            return os.path.getsize(path)
-        import tensorflow as tf
+    if not URL.match(path):
+        return os.path.getsize(path)
+    import tensorflow as tf
 
-        return tf.io.gfile.stat(path).length
+    return tf.io.gfile.stat(path).length
 
 
-@contextlib.contextmanager
-def _translate_errors(path: str) -> Iterator[None]:
-    """Why a file cannot be read, as every file system says it, becomes a one-line error."""
+def _of_file(path: str, read: Callable[[str], T]) -> T:
+    """What `read` says of a file; an error of any file system becomes one line."""
     try:
-        yield
+        return read(path)
     except FileNotFoundError as error:
         raise UserError(f"{path}: there is no such file") from error
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: not a text in UTF-8") from error
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}") from error
     except Exception as error:  # TensorFlow's own

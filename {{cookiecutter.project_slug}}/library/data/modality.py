@@ -1,6 +1,6 @@
 """The protocols of sources and of a modality: what images and audio clips do differently."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
@@ -10,7 +10,7 @@ import numpy as np
 from library.data.card import Label, Shard, Target
 
 EDGE = 16
-"""A thumbnail has EDGE x EDGE bytes of brightness or loudness, and may have more."""
+"""Of a thumbnail, in places of brightness or loudness."""
 
 
 class Source(Protocol):
@@ -38,7 +38,7 @@ class Examples(Source, Protocol):
 
 
 class Modality(Protocol):
-    """What a dataset is made of. The packages library.images and library.audio are modalities."""
+    """What a dataset is made of: the packages library.images and library.audio."""
 
     __name__: str  # of the package, which workers import
     UNIT: str  # as in "96 images"
@@ -47,39 +47,34 @@ class Modality(Protocol):
     ShardOptions: Any  # a dataclass of the options of its own
     sample_data: ModuleType  # make(folder, per_class=..., seed=...) writes files to learn from
 
-    def resolve_options(
-        self,
-        options: Any,
-        survey: Callable[[Callable[[bytes], str]], dict[str, int]],
-        known: Mapping[str, Any],
-    ) -> Any:
-        """The options, with what they leave to the files.
+    def resolve_options(self, options: Any, some: Sequence[Path], known: Mapping[str, Any]) -> Any:
+        """The ShardOptions, with what they leave to the files, of which there are some.
 
-        Args:
-            options: ShardOptions.
-            survey: counts what a function says of some files, in a worker.
-            known: the options of the dataset that this one is for, as a test set.
+        `known` are the options of the dataset that this one is for, as a test set.
         """
 
     def canonicalize(self, data: bytes, options: Any) -> Any:
-        """What is kept of a file; BadFileError where it cannot be used."""
+        """What is kept of a file; BadFileError where it cannot be used.
 
-    def thumbnail(self, content: Any, options: Any) -> bytes:
-        """What `canonicalize` gave in a few bytes, near for what looks or sounds the same: EDGE x
-        EDGE of them, and any number that tell more."""
+        Its `thumbnail` has few bytes, the same number of each, near for what looks or sounds the
+        same: EDGE x EDGE of brightness or loudness, and any number that tell more.
+        """
 
     def write_shard(
         self, path: Path, examples: Iterable[tuple[str, Label, Any]], target: Target
     ) -> tuple[Shard, np.ndarray]:
         """Write name, label and what `canonicalize` gave of each; the card's entry, index rows."""
 
-    def verify_shard(
+    def check_shard(
         self, path: Path, target: Target, bad: Mapping[int, str], tell: Callable[[int, int], None]
-    ) -> dict[str, Any]:
-        """Read a shard: its faults, examples, examples_per_class and sha256.
+    ) -> Iterator[tuple[str, Sequence[int]]]:
+        """What is wrong with each example of a shard, or "", and the numbers of its classes.
 
         `bad` are examples that must not be decoded, by their number, with the reason. `tell` is
         called with the number of an example and its bytes, before it is decoded.
+
+        Raises:
+            DamagedRecordError: what follows cannot be found.
         """
 
     def open_data(self, path: str | Path) -> Examples:
@@ -89,4 +84,4 @@ class Modality(Protocol):
         """File names of the examples from `start` on of a training."""
 
     def encoded_examples(self, path: str | Path, count: int) -> list[bytes]:
-        """So many examples, spread over the dataset `path`, as prediction takes them."""
+        """At most so many examples, spread over the dataset `path`, as prediction takes them."""

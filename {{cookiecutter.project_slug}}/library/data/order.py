@@ -11,24 +11,16 @@ POSITIONS_PER_CALL = 4096
 def shuffle_and_repeat(
     num_examples: int, seed: int, start: int = 0, epochs: int | None = None
 ) -> tf.data.Dataset:
-    """The ids of all examples, in an order of its own each epoch, in constant memory.
+    """The ids of all examples, int64 scalars, in a new order each epoch, in constant memory.
 
-    The order of the whole run follows from the seed, so a run continues where it stopped:
+    The order of the whole run follows from the seed, any integer of 64 bits, so a run continues
+    where it stopped, at no cost; epochs are counted from its beginning, and have no end if None:
 
         shuffle_and_repeat(50_000, seed=1, start=step * batch_size)
 
     The permutation is TensorFlow's RandomIndexShuffle, a block cipher on the position. Neighbouring
     epochs are independent because the epoch is hashed into the key, and the cipher runs 8 rounds:
     with 4, and the epoch as it is, 2 to 6 % of the ids keep their position.
-
-    Args:
-        num_examples: number of examples in the dataset.
-        seed: any integer of 64 bits.
-        start: number of ids to leave out at the beginning of the run, at no cost.
-        epochs: number of epochs, counted from the beginning of the run; None: without end.
-
-    Returns:
-        A dataset of int64 scalars in [0, num_examples).
 
     Raises:
         ValueError: no examples, or a start below zero.

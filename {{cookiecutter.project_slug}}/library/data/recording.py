@@ -24,17 +24,10 @@ import numpy as np
 import tensorflow as tf
 
 from library.config import URL
+from library.data import recording_card
 from library.data.card import expect_sizes
 from library.data.order import shuffle_and_repeat
-from library.data.recording_card import (
-    CARD,
-    COMPRESSIONS,
-    RecordFile,
-    Recording,
-    describe,
-    read_card,
-    spec_of,
-)
+from library.data.recording_card import CARD, RecordFile, Recording, describe, spec_of
 from library.data.sources import read_by_id
 from library.data.tfrecord import Records, frame, index_of
 from library.util import Progress, UserError, check_folder, replacing
@@ -94,7 +87,7 @@ def record_dataset(
         raise UserError(f"dataset: {error}") from error
     if not _leaves_of(dataset.element_spec):
         raise UserError("dataset: its elements hold no tensor")
-    if compression not in COMPRESSIONS:
+    if compression not in recording_card.COMPRESSIONS:
         raise UserError(f"compression: must be None, GZIP or ZLIB (got {compression!r})")
     _check_count("elements_per_file", elements_per_file)
     _check_count("num_elems", num_elems)
@@ -124,8 +117,8 @@ def _make_room(folder: Path, overwrite: bool) -> None:
     for name in names:
         if not OURS.fullmatch(name):
             raise UserError(f"output_dir: {folder} holds {name}, which is not of a recording")
-    if CARD in names:
-        read_card(folder)
+    if CARD in names and b'"format_version"' not in (folder / CARD).read_bytes():
+        raise UserError(f"{folder / CARD}: not the card of a recording")
     if names and not overwrite:
         what = "a recording" if CARD in names else f"{names[0]}, left by a killed recording"
         raise UserError(f"output_dir: {folder} holds {what}: use overwrite=True to replace it")
@@ -296,7 +289,7 @@ class _Elements(Records):
         index = index_of(files)
         if len(index) != total * width:
             raise UserError(f"{folder / CARD}: its files hold another number of records")
-        super().__init__(folder, files, index, advice="record with more elements_per_file")
+        super().__init__(files, index)
         self.width, self.shape = width, (width,) if width > 1 else ()
 
     def read(self, ids: np.ndarray) -> np.ndarray:

@@ -15,7 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from library.data.card import is_name
-from library.util import UserError, parse_json, typed, write_json
+from library.util import UserError, read_card, write_json
 
 FORMAT_VERSION = 1
 CARD = "recording.json"
@@ -52,37 +52,24 @@ class Recording:
     @classmethod
     def load(cls, folder: Path) -> "Recording":
         """Raises UserError: there is no recording, or not one that this version can read."""
-        content = read_card(folder)
-        version = content["format_version"]
-        if version != FORMAT_VERSION:
-            raise UserError(
-                f"{folder / CARD}: format_version {version}, but this program reads "
-                f"{FORMAT_VERSION}: record the dataset again"
-            )
+        what, remedy = "the card of a recording", "record the dataset again"
         try:
-            recording: Recording = typed(cls, content)
-            tf.nest.flatten(spec_of(recording.element))  # its keys can be compared
-            good = all(is_name(file.file) and file.elements >= 0 for file in recording.files)
-            if not good or recording.compression not in COMPRESSIONS:
-                raise ValueError
-            return recording
-        except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            raise UserError(f"{folder / CARD}: not the card of a recording") from error
+            text = (folder / CARD).read_bytes()
+        except FileNotFoundError as error:
+            raise UserError(f"{folder}: holds no recording, since there is no {CARD}") from error
+        place = folder / CARD
+        return read_card(cls, text, place=place, what=what, remedy=remedy, prepare=_checked)
 
     def save(self, folder: Path) -> None:
         write_json(folder / CARD, dataclasses.asdict(self))
 
 
-def read_card(folder: Path) -> dict[str, Any]:
-    """The card of a folder, of any version."""
-    try:
-        content = parse_json((folder / CARD).read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise UserError(f"{folder}: holds no recording, since there is no {CARD}") from error
-    except ValueError:
-        content = {}
-    if not {"format_version", "element"} <= content.keys():
-        raise UserError(f"{folder / CARD}: not the card of a recording")
+def _checked(content: dict[str, Any]) -> dict[str, Any]:
+    """The content of a card; an error where it is none."""
+    tf.nest.flatten(spec_of(content["element"]))  # its keys can be compared
+    good = all(is_name(file["file"]) and file["elements"] >= 0 for file in content["files"])
+    if not good or content["compression"] not in COMPRESSIONS:
+        raise ValueError
     return content
 
 

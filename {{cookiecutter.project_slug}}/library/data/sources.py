@@ -1,8 +1,8 @@
 """Where examples come from: TFRecords, files, HDF5, a generator.
 
-A source is a dataset of (key, content). The key names an example, int64 or string, and travels
-with it to the predictions; the content is what the first function of the chain takes. Sources that
-can be read in any order start from ids, so that a run starts anywhere in a global shuffle:
+A source is a dataset of (key, content). The key names an example, int64 or string; the content is
+what the first function of the chain takes. What can be read in any order is read by ids, so that a
+run starts anywhere in a global shuffle:
 
     shuffle_and_repeat(source.num_examples, seed, start).apply(read_by_id(source, -1))
 
@@ -109,17 +109,11 @@ def read_stream(
     """All examples without end, roughly shuffled, from storage where random reads are slow.
 
     Every epoch reads the shards in an order of its own, some of them in turns, through a buffer of
-    serialized examples. Every epoch has every example once, in an order that follows from the seed
-    alone. A start in the middle is approximate: shards that come before `start` are left out
-    unread, then as many examples as are missing. So this one epoch has the right number of
-    examples, but some that were in the buffer or in half-read shards come again, others never.
-
-    Args:
-        path: the dataset, as "data/train".
-        seed: fixes the order.
-        start: number of examples that the run has behind it.
-        buffer_mb: size of the buffer in megabytes; a larger one shuffles better.
-        read_shard: how a shard is read; the result is a dataset of (id, int64; content), too.
+    serialized examples, `buffer_mb` megabytes large. It has every example once, in an order that
+    follows from the seed alone. A `start` in the middle is approximate: shards that come before it
+    are left out unread, then as many examples as are missing. So this one epoch has the right
+    number of examples, but some that were in the buffer or in half-read shards come again, others
+    never. The result is a dataset of (id, int64; content).
     """
     card = Card.load(f"{path}.json")
     shards = [tf.constant(each) for each in _shards(path)]
@@ -150,17 +144,15 @@ def read_generator(
     examples: Callable[[int], Iterable[tuple[Any, Any]]],
     signature: tuple[tf.TensorSpec, tf.TensorSpec],
     start: int = 0,
-    epochs: int | None = None,
 ) -> tf.data.Dataset:
-    """What Python makes one by one: for what nothing else reads, and the slowest way.
+    """What Python makes one by one, without end: for what nothing else reads, and the slowest way.
 
     `examples` takes the number of an epoch and gives its (key, content) one by one, shuffled
-    already; those before `start` are made again and dropped. Without `epochs`, there is no end.
+    already; those before `start` are made again and dropped.
     """
 
-    def run() -> Iterable[tuple[Any, Any]]:
-        for epoch in itertools.count() if epochs is None else range(epochs):
-            yield from examples(epoch)
+    def run() -> Iterator[tuple[Any, Any]]:
+        return itertools.chain.from_iterable(map(examples, itertools.count()))
 
     return tf.data.Dataset.from_generator(run, output_signature=signature).skip(start)
 

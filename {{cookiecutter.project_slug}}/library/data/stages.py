@@ -34,13 +34,10 @@ def stage(name: str) -> Transformation:
 
 
 def one_call(*functions: Callable, num_parallel_calls: int) -> Transformation:
-    """Map functions one after another in a single call, each of them a stage of its name.
+    """Map functions of an example, one after another in a single call, each a stage of its name.
 
-    An example that goes from call to call also goes from core to core: one call is faster.
-
-    Args:
-        functions: of one example each; what one returns are the arguments of the next.
-        num_parallel_calls: examples worked on at the same time; -1: autotune.
+    An example that goes from call to call also goes from core to core: one call is faster. What one
+    function returns are the arguments of the next. -1 parallel calls: autotune.
     """
 
     def transformation(dataset: tf.data.Dataset) -> tf.data.Dataset:

@@ -7,12 +7,11 @@ A dataset named `train` in the folder `data` is called `data/train`, and consist
     data/train.json                       the card; it is written last: no card, no dataset
 """
 
-import errno
+import functools
 import hashlib
 import os
 import struct
 import threading
-import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from io import FileIO
 from pathlib import Path
@@ -30,6 +29,8 @@ HEADER, FOOTER = struct.Struct("<QI"), struct.Struct("<I")
 """Around a record: its length and the checksum of that; the checksum of the record."""
 FRAME = HEADER.size + FOOTER.size
 RECORDS_AT_ONCE = 64
+OPEN_FILES = 100
+"""Of a dataset at the same time: some systems let a process open 256."""
 
 
 class DamagedRecordError(UserError):
@@ -99,13 +100,9 @@ def _length_in(header: bytes) -> int | None:
     return length if crc == _masked_crc(header[:8]) else None
 
 
-def read_frame(file: FileIO, length: int, offset: int) -> bytes:
-    """The record of this length at this place of an open file, with its header and footer."""
-    return _read_at(file, length + FRAME, offset)
-
-
-def record_in(frame: bytes, length: int) -> bytes | None:
-    """The record of this length in its frame; None if it is damaged."""
+def read_record(file: FileIO, length: int, offset: int) -> bytes | None:
+    """The record of this length at this place of an open file; None if it is damaged."""
+    frame = _read_at(file, length + FRAME, offset)
     record, footer = frame[HEADER.size : -FOOTER.size], frame[-FOOTER.size :]
     whole = len(frame) == length + FRAME and _length_in(frame[: HEADER.size]) == length
     return record if whole and FOOTER.unpack(footer)[0] == _masked_crc(record) else None
@@ -138,22 +135,14 @@ def index_of(shards: Sequence[str | Path]) -> np.ndarray:
 
 
 class Records(Examples):
-    """The records of TFRecord files by number: an open file for each shard, and the index."""
+    """The records of TFRecord files by number: of the shards, OPEN_FILES stay open."""
 
-    def __init__(self, name: str | Path, shards: Sequence[str], index: np.ndarray, *, advice: str):
-        """Open the shards; where those are too many, an error has the name and the advice."""
+    def __init__(self, shards: Sequence[str], index: np.ndarray):
         self.shards, self.index = shards, index
-        try:  # open as long as the reader is there
-            self.files = [open(file, "rb", buffering=0) for file in shards]  # noqa: SIM115
-        except OSError as error:
-            if error.errno != errno.EMFILE:
-                raise
-            raise UserError(
-                f"{name}: {len(shards)} shards are more files than this process may open: "
-                f"raise the limit (ulimit -n), or {advice}"
-            ) from error
-        for file in self.files:
-            weakref.finalize(self, file.close)
+        # What is closed for others to be opened stays open for a thread that still reads it.
+        self._file = functools.lru_cache(OPEN_FILES)(
+            lambda shard: open(shards[shard], "rb", buffering=0)  # noqa: SIM115
+        )
 
     @property
     def num_examples(self) -> int:
@@ -168,8 +157,7 @@ class Records(Examples):
         """int64 [n] -> bytes objects [n]; DamagedRecordError has the shard and the number there."""
         records = np.empty(len(ids), object)
         for position, (shard, length, offset) in enumerate(self.index[ids]):
-            frame = read_frame(self.files[shard], int(length), int(offset))
-            record = record_in(frame, int(length))
+            record = read_record(self._file(int(shard)), int(length), int(offset))
             if record is None:
                 number = ids[position] - np.searchsorted(self.index["shard"], shard)
                 raise DamagedRecordError(f"{self.shards[shard]}: record {number} is damaged")
@@ -200,7 +188,7 @@ class Reader(Records):
             if index is None:
                 raise UserError(f"{path}.json: its shards hold another number of records")
             print(f"{file}: rewritten, since it was missing or did not fit the shards")
-        super().__init__(path, shards, index, advice="convert with a smaller --num_shards")
+        super().__init__(shards, index)
 
     def _read_index(self, file: str) -> np.ndarray | None:
         """The index, if it leads from the start to the end of each shard, record by record."""

@@ -9,10 +9,10 @@ if TYPE_CHECKING:
     from library.images.examples import FrozenFeatures, decoded_examples, encoded_examples
     from library.images.examples import features_of, parse_example, train_keys
     from library.images.files import Jpeg, ShardOptions, blank_image, canonical_bytes, canonicalize
-    from library.images.files import resolve_options, thumbnail
+    from library.images.files import resolve_options
     from library.images.ops import central_crop, central_square, decode_window, normalize
     from library.images.ops import random_window, resize, to_dtype, views_of
-    from library.images.records import HELP, SUFFIX, UNIT, open_data, to_example, verify_shard
+    from library.images.records import HELP, SUFFIX, UNIT, check_shard, open_data, to_example
     from library.images.records import write_shard
 else:
     __getattr__ = lazy(__name__, __file__)

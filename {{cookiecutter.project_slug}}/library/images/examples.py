@@ -64,17 +64,11 @@ def decoded_examples(records: tf.data.Dataset) -> Iterator[bytes]:
 
 @dataclasses.dataclass(frozen=True)
 class FrozenFeatures:
-    """Records with features in place of their image, for a cache: computed once, in one session.
+    """Records with features in place of their image, for a cache: computed once, in one session."""
 
-    Args:
-        image_of: record, string -> what the network takes, [height, width, 3].
-        network: [batch, height, width, 3] -> float32 [batch, features], the same each time.
-        version: names all that the features depend on.
-    """
-
-    image_of: Callable[[tf.Tensor], tf.Tensor]
-    network: Callable[[tf.Tensor], tf.Tensor]
-    version: str
+    image_of: Callable[[tf.Tensor], tf.Tensor]  # record, string -> [height, width, 3]
+    network: Callable[[tf.Tensor], tf.Tensor]  # [batch, height, width, 3] -> float32 [batch, size]
+    version: str  # names all that the features depend on
 
     def __call__(self, records: tf.data.Dataset) -> Iterator[bytes]:
         """The records, one by one; `features_of` takes the features out of them."""

@@ -7,7 +7,6 @@ import contextlib
 import dataclasses
 import functools
 import io
-import struct
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,12 +26,18 @@ JPEGS = ("JPEG", "MPO")
 KEPT_BYTES, KEPT_PIXELS, SCALED_PIXELS = 3_000_000, 2_000_000, 1_000_000
 """What is predicted as it is; other images are scaled down, as many wait for the model at once."""
 DECODING, BYTES_PER_PIXEL = Budget(500 * 2**20), 6
+WRONG = (ValueError, TypeError, EOFError, AttributeError)
+"""What Pillow also raises for files that are not as they say."""
 MAX_ASPECT = 50
 """Longer edge to shorter edge; a thinner image has nothing left when it is scaled down."""
+FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
+"""JPEG's start-of-frame markers, which tell its kind; the others here are tables."""
 COMMON_FRAMES = (0xC0, 0xC1, 0xC2)
-"""JPEG's start-of-frame markers that every decoder knows: Huffman coding, not arithmetic."""
-APP0, START_OF_SCAN = 0xE0, 0xDA
-"""Markers of a JPEG: the first of 16 for what applications add, and the one before the pixels."""
+"""Those that every decoder knows: Huffman coding, not arithmetic."""
+START_OF_SCAN = 0xDA
+"""The marker before the pixels."""
+SPECIAL = {"exif", "icc_profile", "adobe"}
+"""What says how a JPEG is to be shown."""
 CONTRAST = 50.0
 SRGB = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB"))
 
@@ -48,7 +53,7 @@ class ShardOptions:
     jpeg_quality: int = option(95, "quality of images that are encoded", minimum=1, maximum=100)
 
 
-def resolve_options(options: ShardOptions, survey: object, known: object) -> ShardOptions:
+def resolve_options(options: ShardOptions, some: object, known: object) -> ShardOptions:
     """The options as they are: they leave nothing to the files."""
     return options
 
@@ -60,6 +65,7 @@ class Jpeg:
     data: bytes
     height: int
     width: int
+    thumbnail: bytes = b""  # see _thumbnail
 
 
 def canonicalize(data: bytes, options: ShardOptions) -> Jpeg:
@@ -70,51 +76,48 @@ def canonicalize(data: bytes, options: ShardOptions) -> Jpeg:
     """
     edges = options.max_edge, options.max_edge
     with _opened(data) as image:
-        if max(image.size) <= options.max_edge and _is_canonical(image, data, JPEGS):
-            return Jpeg(data, image.height, image.width)
-        image.draft(None, edges)  # a JPEG at 1/2, 1/4, 1/8, no smaller than this
-        image = _canonical(image)
-        image.thumbnail(edges, Image.Resampling.HAMMING)  # sharp, and half the time
-        data = _encoded(image, "JPEG", quality=options.jpeg_quality)
-        if not _is_sound_jpeg(data):
-            raise BadFileError("its JPEG cannot be decoded")
-        return Jpeg(data, image.height, image.width)
+        keeps = max(image.size) <= options.max_edge and _is_canonical(image, JPEGS)
+        pixels = _pixels(data) if keeps else None
+        if pixels is None:
+            image.draft(None, edges)  # a JPEG at 1/2, 1/4, 1/8, no smaller than this
+            image = _canonical(image)
+            image.thumbnail(edges, Image.Resampling.HAMMING)  # sharp, and half the time
+            data = _encoded(image, "JPEG", quality=options.jpeg_quality)
+            pixels = _pixels(data)
+            if pixels is None:
+                raise BadFileError("its JPEG cannot be decoded")
+        return Jpeg(data, image.height, image.width, _thumbnail(pixels))
 
 
-def canonical_bytes(data: bytes, *, checked: bool = True, scaled_for: int | None = None) -> bytes:
+def canonical_bytes(data: bytes, *, scaled_for: int) -> bytes:
     """The content of a file as the exported model takes it, for a prediction.
 
     An upright JPEG or PNG in sRGB or gray keeps its bytes; all else becomes a BMP, which takes no
-    time to encode. If `checked`, a JPEG with nothing special is decoded to see that it is whole.
-    With `scaled_for`, the edge of the network's input, a larger image is scaled down, though not
-    below twice that, and few are decoded at the same time.
+    time to encode. A JPEG with nothing special is not decoded to see that it is whole. An image
+    that is much larger than `scaled_for`, the edge of the network's input, is scaled down, though
+    not below twice that, and few are decoded at the same time.
     """
-    most = KEPT_PIXELS if scaled_for else MAX_PIXELS
-    small = not scaled_for or len(data) <= KEPT_BYTES
-    if small and _is_plain_jpeg(data, most) and (not checked or _is_sound_jpeg(data)):
-        return data
     with _opened(data) as image, DECODING.taken(BYTES_PER_PIXEL * image.width * image.height):
-        small = small and image.width * image.height <= most
-        if small and _is_canonical(image, data, (*JPEGS, "PNG")):
+        small = len(data) <= KEPT_BYTES and image.width * image.height <= KEPT_PIXELS
+        if small and _is_canonical(image, (*JPEGS, "PNG")):
             if image.format == "PNG":
-                image.load()  # all of it can be decoded, as is known of the JPEG
-            return data
-        if scaled_for:
-            image = scaled(image, max(SCALED_PIXELS, (2 * scaled_for) ** 2))
+                image.load()  # all of it can be decoded
+                return data
+            plain = image.format == "JPEG" and not image.info.keys() & SPECIAL
+            if (plain and _is_common(data)) or _pixels(data) is not None:
+                return data
+        image = scaled(image, max(SCALED_PIXELS, (2 * scaled_for) ** 2))
         return _encoded(_canonical(image), "BMP")
 
 
-def thumbnail(jpeg: Jpeg, options: ShardOptions) -> bytes:
-    """What is seen of a canonical image, in levels of 0 to 255.
+def _thumbnail(pixels: np.ndarray) -> bytes:
+    """What is seen of an image, in levels of 0 to 255.
 
     Returns:
         EDGE x EDGE of brightness and as many of contrast, CONTRAST levels for each factor of e, and
         a quarter of them for each of two colors, three times as strong.
     """
     size = 4 * EDGE
-    pixels = simplejpeg.decode_jpeg(
-        jpeg.data, "RGB", fastdct=True, fastupsample=True, min_height=2 * size, min_width=2 * size
-    )
     image = Image.fromarray(pixels).resize((size, size), Image.Resampling.BILINEAR).convert("YCbCr")
     brightness = image.getchannel("Y")
     parts = np.asarray(brightness, np.float32).reshape(EDGE, 4, EDGE, 4)
@@ -152,87 +155,50 @@ def _opened(data: bytes) -> Iterator[Image.Image]:
             yield image
     except Image.UnidentifiedImageError as error:
         raise BadFileError("not an image") from error
-    except (OSError, SyntaxError, ValueError, TypeError, EOFError, IndexError) as error:
-        raise BadFileError(f"broken image: {error}") from error
-    except (OverflowError, MemoryError, ArithmeticError, KeyError, AttributeError) as error:
-        raise BadFileError(f"broken image: {type(error).__name__}: {error}") from error
+    except (OSError, SyntaxError, MemoryError, ArithmeticError, LookupError, *WRONG) as error:
+        raise BadFileError(f"broken image: {error or type(error).__name__}") from error
 
 
-# ---- what a JPEG is, by its markers; source: ITU T.81, B.1.1 -----------------------------------
+def _is_common(jpeg: bytes) -> bool:
+    """Whether the kind of a JPEG, told by its markers, is one of COMMON_FRAMES.
 
-
-def _segments(jpeg: bytes) -> Iterator[tuple[int, int]]:
-    """The markers of a JPEG before its first scan, and where the content of each begins."""
+    Source: ITU T.81, B.1.1.
+    """
     position = 2
     while position + 12 <= len(jpeg) and jpeg[position] == 0xFF:
         marker = jpeg[position + 1]
-        if marker == 0xFF:  # a fill byte
-            position += 1
-        elif marker == START_OF_SCAN:
-            return
-        else:
-            yield marker, position + 4
-            position += 2 + int.from_bytes(jpeg[position + 2 : position + 4], "big")
+        if marker in FRAMES or marker == START_OF_SCAN:
+            return marker in COMMON_FRAMES
+        fill_byte = marker == 0xFF
+        size = int.from_bytes(jpeg[position + 2 : position + 4], "big")
+        position += 1 if fill_byte else 2 + size
+    return False
 
 
-def _start_of_frame(jpeg: bytes) -> int | None:
-    """The marker that tells the kind of a JPEG."""
-    for marker, _ in _segments(jpeg):
-        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):  # which are tables
-            return marker
+def _pixels(jpeg: bytes) -> np.ndarray | None:
+    """A JPEG in RGB, no larger than a thumbnail needs; None where a decoder may not take it.
+
+    Its kind is a common one, and libjpeg warns of nothing: Pillow shows what it can of a damaged
+    JPEG, and TensorFlow refuses it in the middle of an epoch.
+    """
+    edges = {"min_height": 8 * EDGE, "min_width": 8 * EDGE}
+    with contextlib.suppress(ValueError):
+        if _is_common(jpeg):
+            return simplejpeg.decode_jpeg(jpeg, "RGB", fastdct=True, fastupsample=True, **edges)
     return None
-
-
-def _is_sound_jpeg(data: bytes) -> bool:
-    """Whether all decoders take it: libjpeg warns of nothing, and its kind is a common one.
-
-    Pillow shows what it can of a damaged JPEG, and TensorFlow refuses it in the middle of an epoch.
-    """
-    if _start_of_frame(data) not in COMMON_FRAMES:
-        return False
-    try:  # all of it, but no more pixels than needed
-        simplejpeg.decode_jpeg(data, "GRAY", min_height=1, min_width=1, min_factor=8)
-    except ValueError:
-        return False
-    return True
-
-
-def _is_plain_jpeg(jpeg: bytes, max_pixels: int) -> bool:
-    """Whether it is one of gray or YCbCr, with nothing in it that says how it is to be shown.
-
-    Those need not be opened, which takes longer than to decode a small one.
-    """
-    frame = None
-    for marker, position in _segments(jpeg):
-        if marker == APP0 and jpeg[position : position + 5] != b"JFIF\0":
-            return False
-        if marker in range(APP0 + 1, APP0 + 16):  # EXIF, color profiles, Adobe's
-            return False
-        if marker in COMMON_FRAMES:
-            frame = struct.unpack_from(">BHHB", jpeg, position)
-    if frame is None or jpeg[3:4] != bytes([APP0]):
-        return False
-    bits, height, width, colors = frame
-    short, long = sorted((height, width))
-    return (
-        (bits, colors) in ((8, 1), (8, 3))
-        and 0 < height * width <= max_pixels
-        and long <= MAX_ASPECT * short
-    )
 
 
 # ---- pixels as a viewer shows them -------------------------------------------------------------
 
 
-def _is_canonical(image: Image.Image, data: bytes, formats: tuple[str, ...]) -> bool:
-    """Whether TensorFlow decodes these bytes into the upright image that a viewer shows."""
+def _is_canonical(image: Image.Image, formats: tuple[str, ...]) -> bool:
+    """Whether TensorFlow, if it decodes its bytes, makes the upright image that a viewer shows."""
     return (
         image.format in formats
         and image.mode in ("RGB", "L")
         and "transparency" not in image.info
         and image.getexif().get(ExifTags.Base.Orientation, 1) == 1
         and _to_srgb(image) is None
-        and (image.format == "PNG" or _is_sound_jpeg(data))
     )
 
 

@@ -3,11 +3,9 @@
 A worker process of a conversion is a tenth as large without it.
 """
 
-import collections
-import hashlib
 import io
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +14,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, te
 from google.protobuf.message import DecodeError
 from PIL import Image
 
-from library.data import (
-    DamagedRecordError,
-    Label,
-    Reader,
-    Shard,
-    Target,
-    find_records,
-    read_frame,
-    record_in,
-)
+from library.data import Label, Reader, Shard, Target, find_records, read_record
 from library.data import write_shard as write_records
 from library.images.files import Jpeg
 
@@ -103,68 +92,39 @@ def write_shard(
     )
 
 
-def verify_shard(
+def check_shard(
     path: Path, target: Target, bad: Mapping[int, str], tell: Callable[[int, int], None]
-) -> dict[str, Any]:
-    """Read a shard: see `library.data.Modality`."""
-    faults: list[str] = []
-    count: collections.Counter[str] = collections.Counter()
-    examples = size = 0
-    digest = hashlib.sha256()
-    try:
-        with open(path, "rb", buffering=0) as file:
-            try:
-                for examples, (length, offset) in enumerate(find_records(file), start=1):
-                    tell(examples - 1, length)
-                    frame = read_frame(file, length, offset)
-                    digest.update(frame)
-                    size += len(frame)
-                    record = record_in(frame, length)
-                    if record is None:
-                        fault = "is damaged"
-                    else:
-                        fault = bad.get(examples - 1) or _fault_of(record, target, count)
-                    if fault:
-                        faults.append(f"{path.name}: record {examples - 1} {fault}")
-            except DamagedRecordError as error:
-                faults.append(str(error).removeprefix(f"{path.parent}/"))
-            file.seek(size)
-            while rest := file.read(2**20):
-                digest.update(rest)
-    except OSError as error:
-        faults.append(f"{path.name}: {error.strerror}")
-    return {
-        "faults": faults,
-        "examples": examples,
-        "examples_per_class": count,
-        "sha256": digest.hexdigest(),
-    }
+) -> Iterator[tuple[str, Sequence[int]]]:
+    """Fault and classes of each example of a shard: see `library.data.Modality`."""
+    with open(path, "rb", buffering=0) as file:
+        for number, (length, offset) in enumerate(find_records(file)):
+            tell(number, length)
+            record = read_record(file, length, offset)
+            fault, labels = bad.get(number, "is damaged"), list[int]()
+            if record is not None and number not in bad:
+                fault, labels = _fault_of(record, target)
+            yield fault and f"record {number} {fault}", labels
 
 
-def _fault_of(record: bytes, target: Target, count: collections.Counter[str]) -> str:
-    """What is wrong with an example, or ""; its classes are counted."""
+def _fault_of(record: bytes, target: Target) -> tuple[str, list[int]]:
+    """What is wrong with an example, or ""; its classes."""
     try:
         feature = Example.FromString(record).features.feature
         (encoded,) = feature[ENCODED].bytes_list.value
     except (DecodeError, ValueError):
-        return "is no example of an image"
-    labels = list(feature[CLASS].int64_list.value)
+        return "is no example of an image", []
+    labels, values = list(feature[CLASS].int64_list.value), feature[VALUE].float_list.value
     within = all(0 <= label < len(target.classes) for label in labels)
     if target.label == "class" and not (within and len(labels) == 1):
-        return f"has no label from 0 to {len(target.classes) - 1}"
+        return f"has no label from 0 to {len(target.classes) - 1}", []
     if target.label == "labels" and not (within and len({*labels}) == len(labels)):
-        return f"has labels {labels}, not some from 0 to {len(target.classes) - 1}"
-    if target.label == "value" and not _is_number(feature[VALUE].float_list.value):
-        return "has no value"
-    if target.label in ("class", "labels"):
-        count.update(target.classes[label] for label in labels)
+        return f"has labels {labels}, not some from 0 to {len(target.classes) - 1}", []
+    if target.label == "value" and not (len(values) == 1 and math.isfinite(values[0])):
+        return "has no value", []
+    fault = ""
     try:
         with Image.open(io.BytesIO(encoded)) as image:
             image.load()
     except (OSError, SyntaxError, ValueError) as error:
-        return f"has a broken image: {error}"
-    return ""
-
-
-def _is_number(values: list[float]) -> bool:
-    return len(values) == 1 and math.isfinite(values[0])
+        fault = f"has a broken image: {error}"
+    return fault, labels if target.classes else []

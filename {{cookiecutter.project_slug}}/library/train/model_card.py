@@ -11,7 +11,7 @@ from typing import Any
 
 from library.config import URL, options_of, plain, word_of
 from library.data import Target
-from library.util import UserError, parse_json, typed, write_json
+from library.util import UserError, read_card, write_json
 
 MODEL_FILE = "model.json"
 FORMAT_VERSION = 3
@@ -39,27 +39,13 @@ class ModelCard:
     @classmethod
     def load(cls, folder: str | Path) -> "ModelCard":
         """Read the card in a folder with checkpoints; UserError: it cannot be read."""
-        path = Path(folder) / MODEL_FILE
+        path, what = Path(folder) / MODEL_FILE, "the card of a model"
+        remedy = "use the version of the project that wrote it"
         try:
-            content = parse_json(path.read_text(encoding="utf-8"))
-            version = content.pop("format_version", 1)
-            if version not in range(1, FORMAT_VERSION + 1):
-                raise UserError(
-                    f"{path}: format_version {version}, but this program reads up to "
-                    f"{FORMAT_VERSION}: use the version of the project that wrote it"
-                )
-            hyperparameters = dict(content["hyperparameters"])
-            if version < 3:  # whose checkpoints hold no averages of the weights
-                hyperparameters |= {"average_decay": 0.0}
-            if version == 1:  # which knew classes only
-                target = {"label": "class", "classes": content["class_names"]}
-                hyperparameters |= {"optimizer": "adam"}
-                content = {"head": "classification", "target": target}
-            return typed(cls, content | {"hyperparameters": hyperparameters})
+            text = path.read_bytes()
         except OSError as error:
             raise UserError(f"{path}: {error.strerror}; it belongs to the checkpoint") from error
-        except (ValueError, TypeError, KeyError) as error:
-            raise UserError(f"{path}: not the card of a model") from error
+        return read_card(cls, text, place=path, what=what, remedy=remedy, prepare=_upgraded)
 
     def save(self, folder: str | Path) -> Path:
         path = Path(folder) / MODEL_FILE
@@ -111,6 +97,18 @@ class ModelCard:
         if lines:
             new = shlex.join(["python", os.path.basename(sys.argv[0]), *sys.argv[1:], "--new"])
             raise UserError(*(f"{line}, or start a new run: {new}" for line in lines))
+
+
+def _upgraded(content: dict[str, Any]) -> dict[str, Any]:
+    """The content of a card in the newest format; an error where it is none."""
+    version, hyperparameters = content["format_version"], dict(content["hyperparameters"])
+    if version < 3:  # whose checkpoints hold no averages of the weights
+        hyperparameters |= {"average_decay": 0.0}
+    if version == 1:  # which knew classes only
+        target = {"label": "class", "classes": content["class_names"]}
+        hyperparameters |= {"optimizer": "adam"}
+        content = {"head": "classification", "target": target}
+    return content | {"hyperparameters": hyperparameters}
 
 
 def _difference(name: str, mine: Any, found: Any, folder: str | Path) -> str:

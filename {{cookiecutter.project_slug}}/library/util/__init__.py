@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from library.util.errors import run_main
     from library.util.files import LINK_OUT, PROJECT, Budget, check_folder, files_below, is_inside
     from library.util.files import is_junk, make_folder, moving_into, remove_leftovers, replacing
-    from library.util.files import set_aside, shown_path, write_json, write_text
-    from library.util.json_types import parse_json, read_json, typed, written_here
+    from library.util.files import set_aside, sha256_of, shown_path, write_json, write_text
+    from library.util.json_types import parse_json, read_card, read_json, typed, written_here
     from library.util.lock import locked
     from library.util.log import attach_log, redirect_native_logs
     from library.util.progress import Progress, StatusLine, counted

@@ -1,6 +1,7 @@
 """Files that are written whole or not at all; the files below a folder."""
 
 import contextlib
+import hashlib
 import itertools
 import json
 import os
@@ -92,6 +93,15 @@ def write_text(path: str | Path, text: str) -> None:
 def write_json(path: str | Path, value: Any) -> None:
     """Write a JSON file atomically, indented."""
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def sha256_of(path: str | Path) -> str:
+    """The checksum, hexadecimal, of a file that may be larger than memory."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while part := file.read(2**20):
+            digest.update(part)
+    return digest.hexdigest()
 
 
 def check_folder(option: str, folder: str | Path) -> None:

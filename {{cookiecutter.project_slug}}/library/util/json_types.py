@@ -5,7 +5,7 @@ import dataclasses
 import json
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,40 @@ def read_json(path: Path) -> dict[str, Any]:
         return parse_json(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
-def parse_json(text: str) -> dict[str, Any]:
+def read_card(
+    kind: Any,
+    text: str | bytes,
+    *,
+    place: object,
+    what: str,
+    remedy: str,
+    prepare: Callable[[dict[str, Any]], dict[str, Any]],
+) -> Any:
+    """A dataclass from its JSON, where its field `format_version` is the newest one by default.
+
+    Args:
+        kind: the dataclass.
+        text: what the file `place` holds.
+        what: as "the card of a dataset".
+        remedy: what to do about a newer version.
+        prepare: makes the content of an older version a newer one; an error where it is no card.
+
+    Raises:
+        UserError: it is no such card, or a newer one.
+    """
+    try:
+        content = parse_json(text)
+        if content.setdefault("format_version", 1) not in range(1, kind.format_version + 1):
+            raise UserError(
+                f"{place}: format_version {content['format_version']}, but this program reads up "
+                f"to {kind.format_version}: {remedy}"
+            )
+        return typed(kind, prepare(content) | {"format_version": kind.format_version})
+    except UNREADABLE as error:
+        raise UserError(f"{place}: not {what}") from error
+
+
+def parse_json(text: str | bytes) -> dict[str, Any]:
     """A mapping in JSON; ValueError where the text is none."""
     try:
         value = json.loads(text)
