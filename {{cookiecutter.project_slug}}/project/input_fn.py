@@ -111,11 +111,7 @@ def frozen_features(run: Run) -> Convert:
 
 
 def overfit_input(run: Run) -> tf.data.Dataset:
-    """Central crops of `overfit` training examples, the same batches again and again.
-
-    Returns:
-        Batches of ({"image": [batch, size, size, 3]}, labels [batch, ...]) without end.
-    """
+    """Batches of `overfit` training examples as in evaluation, the same ones again and again."""
     settings = run.replace(cache="none", cache_decoded=False).settings
     return (
         train_records(settings)
@@ -137,10 +133,7 @@ def evaluation_example(run: Run, record: tf.Tensor) -> tuple[Features, tf.Tensor
 def central_crop(encoded: tf.Tensor, params: Hyperparameters) -> tf.Tensor:
     """What the network sees of an image in evaluation, prediction and serving."""
     return images.central_crop(
-        encoded,
-        image_size=params.input_size,
-        antialias=params.antialias,
-        dtype=params.input_dtype,
+        encoded, image_size=params.input_size, antialias=params.antialias, dtype=params.input_dtype
     )
 
 
@@ -167,7 +160,6 @@ def prediction_input(run: Run, pairs: Iterable[tuple[bytes, bytes]]) -> tf.data.
     """Central crops of encoded images, in order, but for those that cannot be decoded.
 
     Args:
-        run: with the model.
         pairs: key and encoded image, one by one; the keys come out beside the predictions.
 
     Returns:

@@ -28,8 +28,6 @@ def model_fn(
     Args:
         features: of project/input_fn.py; see `library.train.model_spec`.
         labels: int64 [batch], float32 [batch, classes] or float32 [batch], as the head takes them.
-        mode: one of ModeKeys.
-        params: the hyperparameters.
         run: the rest that a model may depend on: its plan, settings and head.
     """
 
@@ -49,11 +47,7 @@ def model_fn(
 
 def optimizer_of(params: Hyperparameters, rate: tf.Tensor) -> Optimizer:
     """The optimizer that the hyperparameter `optimizer` names, at a learning rate."""
-    adam = {
-        "beta1": params.adam_beta1,
-        "beta2": params.adam_beta2,
-        "epsilon": params.adam_epsilon,
-    }
+    adam = {"beta1": params.adam_beta1, "beta2": params.adam_beta2, "epsilon": params.adam_epsilon}
     match params.optimizer:
         case "adam":
             return Adam(rate, **adam)
@@ -70,13 +64,9 @@ def learning_rate(
     """The learning rate, a function of the epochs so far alone: a resumed run continues with it.
 
     Args:
-        epochs: since the beginning of the run, float32 scalar.
-        params: `learning_rate` and its schedule.
+        epochs: since the beginning of the run, float32 scalar, as the rate is.
         per_step: epochs of a step, so that the first step of a warm-up has a rate above 0.
         last: the epoch at which the run ends.
-
-    Returns:
-        float32 scalar.
     """
     warmup_epochs = last / 10 if params.warmup_epochs is None else params.warmup_epochs
     decay_epochs = params.decay_epochs or max(last - warmup_epochs, per_step)

@@ -39,7 +39,6 @@ def outputs_of(
         head: says how many outputs its labels need.
         training: whether dropout is on, and batch norm takes its statistics from the batch.
         dtype: to compute in: float32, bfloat16 or float16.
-        params: the hyperparameters.
         seed: of initial weights and dropout.
 
     Returns:
@@ -50,9 +49,8 @@ def outputs_of(
     )
 
     def outputs(x: tf.Tensor) -> tf.Tensor:
-        x = output_layer(
-            x, head.logits_dimension, rate=params.dropout_rate, training=training, seed=seed
-        )
+        rate, units = params.dropout_rate, head.logits_dimension
+        x = output_layer(x, units, rate=rate, training=training, seed=seed)
         return tf.cast(x, tf.float32)
 
     if "features" in features:  # recorded; the checkpoint has the whole network all the same
@@ -134,11 +132,7 @@ NETWORKS: dict[str, Callable[..., tf.Tensor]] = {
 
 
 def drawn(features: Mapping[str, tf.Tensor], params: Hyperparameters) -> tf.Tensor:
-    """What is shown of examples: the images as the network sees them.
-
-    Returns:
-        uint8 [batch, height, width, 3].
-    """
+    """What is shown of examples: images as the network sees them, uint8 [batch, h, w, 3]."""
     return tf.saturate_cast(tf.round(features["image"]), tf.uint8)
 
 

@@ -6,7 +6,7 @@ The settings of a run are those of library/config/settings.py.
 import dataclasses
 
 from library import images as modality  # noqa: F401  what this project learns from
-from library.config import Location, TrainingHyperparameters, option
+from library.config import Location, TrainingHyperparameters, architecture, option
 from library.util import UserError
 
 
@@ -14,48 +14,33 @@ from library.util import UserError
 class Network:
     """Network"""
 
-    network: str = option(
-        "cnn",
-        "network to train",
-        choices=("cnn", "resnet", "efficientnet_lite0", "hub"),
-        defines_architecture=True,
+    network: str = architecture(
+        "cnn", "network to train", choices=("cnn", "resnet", "efficientnet_lite0", "hub")
     )
-    resnet_layers: str = option(
-        "18", "layers of network: resnet", choices=("18", "34", "50"), defines_architecture=True
+    resnet_layers: str = architecture("18", "layers of network: resnet", choices=("18", "34", "50"))
+    hub_module: Location | None = architecture(
+        None, "SavedModel of network: hub, a folder or a TensorFlow Hub URL"
     )
-    hub_module: Location | None = option(
-        None,
-        "SavedModel of network: hub, a folder or a TensorFlow Hub URL",
-        defines_architecture=True,
-    )
-    hub_input_range: str = option(
+    hub_input_range: str = architecture(
         "0..1",
         "pixel values that hub_module expects, unless it takes uint8",
         choices=("0..1", "-1..1", "0..255"),
-        defines_architecture=True,
     )
-    fine_tuning: bool = option(
-        False,
-        "train a pretrained network, too; else only the last layer",
-        defines_architecture=True,
+    fine_tuning: bool = architecture(
+        False, "train a pretrained network, too; else only the last layer"
     )
     fine_tuning_rate_factor: float = option(
         0.1, "learning rate of the pretrained network, as a share of learning_rate", above=0
     )
-    fine_tuned_blocks: int | None = option(
-        None,
-        "train only the last N of 16 blocks of efficientnet_lite0; null: all",
-        minimum=1,
-        defines_architecture=True,  # of checkpoints, which hold averages of what is trained
+    # Checkpoints hold averages of what is trained.
+    fine_tuned_blocks: int | None = architecture(
+        None, "train only the last N of 16 blocks of efficientnet_lite0; null: all", minimum=1
     )
     record_features: bool = option(
         False, "compute the features of a frozen efficientnet_lite0 once, without augmentation"
     )
-    image_size: int | None = option(
-        64,
-        "edge of the network's input, in pixels; null: that of hub_module",
-        minimum=16,
-        defines_architecture=True,
+    image_size: int | None = architecture(
+        64, "edge of the network's input, in pixels; null: that of hub_module", minimum=16
     )
 
 

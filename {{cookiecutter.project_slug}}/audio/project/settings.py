@@ -6,7 +6,7 @@ The settings of a run are those of library/config/settings.py.
 import dataclasses
 
 from library import audio as modality  # noqa: F401  what this project learns from
-from library.config import Settings, TrainingHyperparameters, option  # noqa: F401
+from library.config import Settings, TrainingHyperparameters, architecture, option  # noqa: F401
 from library.util import UserError
 
 
@@ -14,42 +14,27 @@ from library.util import UserError
 class Network:
     """Network"""
 
-    network: str = option(
-        "cnn", "network to train", choices=("cnn", "resnet"), defines_architecture=True
-    )
-    resnet_layers: str = option(
-        "18", "layers of network: resnet", choices=("18", "34", "50"), defines_architecture=True
-    )
+    network: str = architecture("cnn", "network to train", choices=("cnn", "resnet"))
+    resnet_layers: str = architecture("18", "layers of network: resnet", choices=("18", "34", "50"))
 
 
 @dataclasses.dataclass(frozen=True)
 class Spectrogram:
     """Input"""
 
-    sample_rate: int | None = option(
-        None,
-        "samples per second of the audio clips; null: that of the training data",
-        minimum=1000,
-        defines_architecture=True,
+    sample_rate: int | None = architecture(
+        None, "samples per second of the audio clips; null: that of the training data", minimum=1000
     )
-    window_secs: float = option(
-        1.0, "length of the network's input", above=0, maximum=60, defines_architecture=True
+    window_secs: float = architecture(1.0, "length of the network's input", above=0, maximum=60)
+    frame_secs: float = architecture(0.025, "length of each spectrum", above=0)
+    hop_secs: float = architecture(0.01, "time between two spectra", above=0)
+    mel_bands: int = architecture(40, "bands of the mel scale", minimum=8)
+    min_hz: float = architecture(60, "lower edge of the first band", minimum=0)
+    max_hz: float | None = architecture(
+        None, "upper edge of the last band; null: 0.475 of sample_rate", above=0
     )
-    frame_secs: float = option(0.025, "length of each spectrum", above=0, defines_architecture=True)
-    hop_secs: float = option(0.01, "time between two spectra", above=0, defines_architecture=True)
-    mel_bands: int = option(40, "bands of the mel scale", minimum=8, defines_architecture=True)
-    min_hz: float = option(60, "lower edge of the first band", minimum=0, defines_architecture=True)
-    max_hz: float | None = option(
-        None,
-        "upper edge of the last band; null: 0.475 of sample_rate",
-        above=0,
-        defines_architecture=True,
-    )
-    range_db: float = option(
-        40.0,
-        "what is so many dB below the loudest band of a window counts as silence",
-        above=0,
-        defines_architecture=True,
+    range_db: float = architecture(
+        40.0, "what is so many dB below the loudest band of a window counts as silence", above=0
     )
 
     @property

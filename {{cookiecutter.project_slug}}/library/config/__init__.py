@@ -7,8 +7,8 @@ from library.util import lazy
 if TYPE_CHECKING:
     from library.config.command_line import CommandLine, parse_command_line
     from library.config.hyperparameters import TrainingHyperparameters
-    from library.config.options import PATHS, REQUIRED, URL, Location, Option, option, options_of
-    from library.config.options import plain, word_of
+    from library.config.options import PATHS, REQUIRED, URL, Location, Option, architecture
+    from library.config.options import option, options_of, plain, word_of
     from library.config.parser import Parser, Resolved
     from library.config.sets import load
     from library.config.settings import PROJECT, SPLITS, DataSettings, RunSettings, Settings

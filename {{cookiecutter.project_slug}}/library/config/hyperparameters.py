@@ -2,17 +2,16 @@
 
 import dataclasses
 
-from library.config.options import option
+from library.config.options import architecture, option
 
 
 @dataclasses.dataclass(frozen=True)
 class HeadHyperparameters:
     """Head"""
 
-    head: str | None = option(
+    head: str | None = architecture(
         None,
         "classification, multi_label, regression, or one of the project; null: as the labels ask",
-        defines_architecture=True,
     )
     dropout_rate: float = option(
         0.3, "share of features dropped before the last layer", minimum=0, maximum=0.9
@@ -32,11 +31,9 @@ class HeadHyperparameters:
 class OptimizerHyperparameters:
     """Optimization"""
 
-    optimizer: str = option(
-        "adam",
-        "sgd has Nesterov momentum",
-        choices=("adam", "adamw", "sgd"),
-        defines_architecture=True,  # of checkpoints, which hold what it remembers
+    # Checkpoints hold what it remembers.
+    optimizer: str = architecture(
+        "adam", "sgd has Nesterov momentum", choices=("adam", "adamw", "sgd")
     )
     learning_rate: float = option(3e-3, "step size after the warm-up", above=0)
     learning_rate_schedule: str = option(
@@ -56,12 +53,12 @@ class OptimizerHyperparameters:
     adam_beta1: float = option(0.9, "decay of the gradients' mean", minimum=0, maximum=0.999999)
     adam_beta2: float = option(0.999, "decay of their squares' mean", minimum=0, maximum=0.999999)
     adam_epsilon: float = option(1e-8, "added to Adam's denominator", above=0)
-    average_decay: float = option(
+    # Checkpoints hold the average.
+    average_decay: float = architecture(
         0.98,
         "decay of the average of weights that is evaluated and exported; 0: the last weights",
         minimum=0,
         maximum=0.999999,
-        defines_architecture=True,  # of checkpoints, which hold the average
     )
     gradient_accumulation: int = option(1, "parts of a batch, computed in turn", minimum=1)
     clip_gradient_norm: float | None = option(None, "largest global norm of gradients", above=0)

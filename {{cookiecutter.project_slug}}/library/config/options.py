@@ -66,6 +66,10 @@ def option(
     return dataclasses.field(default=default, metadata=rule)
 
 
+architecture = functools.partial(option, defines_architecture=True)
+"""An option with which a trained model can only be used as it was trained."""
+
+
 class Option:
     """A field, as the command line and the YAML files see it."""
 

@@ -1,17 +1,12 @@
 """The heads that ship, and HEADS, to which you add your own."""
 
+import functools
+
 import numpy as np
 import tensorflow as tf
 
+from library import report
 from library.heads.base import ClassesHead, Head, Metrics, running_count
-from library.report import (
-    LOGIT_BINS,
-    LOGITS_PER_BIN,
-    ClassificationStats,
-    MultiLabelStats,
-    RegressionStats,
-    label_metrics,
-)
 from library.util import UserError
 
 
@@ -28,19 +23,18 @@ class ClassificationHead(ClassesHead):
         return logits
 
     def losses(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-        """Cross entropy with smoothed labels, weighted as `class_weights` says."""
+        """Cross entropy with smoothed labels.
+
+        `class_weights` weights classes by the mean over their own number of training examples.
+        """
         num_classes = logits.shape[-1]
         smoothing = self.params.xentropy_label_smoothing
         targets = tf.one_hot(labels, num_classes) * (1 - smoothing) + smoothing / num_classes
         losses = tf.nn.softmax_cross_entropy_with_logits(targets, logits)
-        return losses * tf.gather(self._class_weights(), labels)
-
-    def _class_weights(self) -> tf.Tensor:
-        """Of each class: 1, or mean over own number of training examples; float32 [classes]."""
-        counts = np.maximum(self.target.examples_per_class, 1)
         if self.params.class_weights == "none":
-            return tf.ones([len(self.target.classes)])
-        return tf.constant(counts.mean() / counts, tf.float32)
+            return losses
+        counts = np.maximum(self.target.examples_per_class, 1)
+        return losses * tf.gather(tf.constant(counts.mean() / counts, tf.float32), labels)
 
     def predictions(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
         probabilities = tf.nn.softmax(self.class_logits(logits))
@@ -74,8 +68,8 @@ class ClassificationHead(ClassesHead):
         """The logarithm of the mean of the windows' probabilities."""
         return tf.math.log(tf.math.segment_mean(tf.nn.softmax(logits), segment_ids) + 1e-12)
 
-    def stats(self) -> ClassificationStats:
-        return ClassificationStats(self.target.classes)
+    def stats(self) -> report.ClassificationStats:
+        return report.ClassificationStats(self.target.classes)
 
     def eval_outputs(self, labels: tf.Tensor, logits: tf.Tensor) -> tuple[tf.Tensor, ...]:
         probabilities = tf.nn.softmax(self.class_logits(logits))
@@ -114,9 +108,9 @@ class MultiLabelHead(ClassesHead):
         size, bins = len(self.target.classes), self._bins(logits)
         each = tf.range(size, dtype=tf.int64) + tf.zeros_like(bins)
         cells = tf.cast(labels, tf.int64), each, bins
-        counts, count = running_count("scores", [2, size, LOGIT_BINS], *cells)
-        thresholds = self.target.thresholds
-        values = tf.numpy_function(lambda x: label_metrics(x, thresholds), [counts], tf.float32)
+        counts, count = running_count("scores", [2, size, report.LOGIT_BINS], *cells)
+        value = functools.partial(report.label_metrics, thresholds=self.target.thresholds)
+        values = tf.numpy_function(value, [counts], tf.float32)
         values.set_shape([len(self.metric_names)])
         return {name: (values[i], count) for i, name in enumerate(self.metric_names)}
 
@@ -131,8 +125,8 @@ class MultiLabelHead(ClassesHead):
         yes, no = (tf.math.log(mean + 1e-12) for mean in means)
         return yes - no
 
-    def stats(self) -> MultiLabelStats:
-        return MultiLabelStats(self.target.classes, self.target.thresholds)
+    def stats(self) -> report.MultiLabelStats:
+        return report.MultiLabelStats(self.target.classes, self.target.thresholds)
 
     def eval_outputs(self, labels: tf.Tensor, logits: tf.Tensor) -> tuple[tf.Tensor, ...]:
         """The worst mistakes are those of the highest confidence in one of the labels."""
@@ -145,8 +139,8 @@ class MultiLabelHead(ClassesHead):
 
     def _bins(self, logits: tf.Tensor) -> tf.Tensor:
         """Scores by which examples are ranked, and counted: int64 [batch, classes]."""
-        bins = tf.cast(tf.floor(logits / LOGITS_PER_BIN), tf.int64) + LOGIT_BINS // 2
-        return tf.clip_by_value(bins, 0, LOGIT_BINS - 1)
+        bins = tf.cast(tf.floor(logits / report.LOGITS_PER_BIN), tf.int64) + report.LOGIT_BINS // 2
+        return tf.clip_by_value(bins, 0, report.LOGIT_BINS - 1)
 
 
 class RegressionHead(Head):
@@ -190,8 +184,8 @@ class RegressionHead(Head):
     def batch_metrics(self, labels: tf.Tensor, logits: tf.Tensor) -> dict[str, tf.Tensor]:
         return {"mean_absolute_error": tf.reduce_mean(abs(self.values(logits) - labels))}
 
-    def stats(self) -> RegressionStats:
-        return RegressionStats()
+    def stats(self) -> report.RegressionStats:
+        return report.RegressionStats()
 
     def eval_outputs(self, labels: tf.Tensor, logits: tf.Tensor) -> tuple[tf.Tensor, ...]:
         values = self.values(logits)

@@ -31,13 +31,8 @@ STAGES = (  # blocks, kernel size, stride of the first one, expansion, channels
 BLOCKS = sum(count for count, *_ in STAGES)
 LITE0_FEATURES = 1280
 SCOPE = "efficientnet_lite0"
-PARTS = {
-    "kernel": "weight",
-    "scale": "weight",
-    "offset": "bias",
-    "mean": "running_mean",
-    "variance": "running_var",
-}
+PARTS = {"kernel": "weight", "scale": "weight", "offset": "bias"}
+PARTS |= {"mean": "running_mean", "variance": "running_var"}
 """PyTorch's name of each of our variables."""
 
 
@@ -107,18 +102,16 @@ def lite0_features(
 
 def _initial_value(name: str, shape: Any, dtype: tf.DType, partition_info: None = None) -> Any:
     """An initializer that reads weights where it runs: who has a checkpoint needs none of them."""
-    value = tf.numpy_function(lambda: _value(name), [], dtype)
-    return tf.ensure_shape(value, shape)
 
+    def value() -> np.ndarray:
+        *path, part = name.removeprefix(f"{SCOPE}/").split("/")
+        words = [word if word.isdigit() else f"_{word}" for word in path]
+        found = _weights()[".".join([*words, PARTS[part]])]
+        # PyTorch's kernels are [outputs, inputs, height, width].
+        order = (2, 3, 0, 1) if "depthwise" in name else (2, 3, 1, 0)
+        return found if found.ndim < 4 else found.transpose(order)
 
-def _value(name: str) -> np.ndarray:
-    """The weights of a variable; those of convolutions in the order of TensorFlow's dimensions."""
-    *path, part = name.removeprefix(f"{SCOPE}/").split("/")
-    words = [word if word.isdigit() else f"_{word}" for word in path]
-    value = _weights()[".".join([*words, PARTS[part]])]
-    if value.ndim < 4:
-        return value
-    return value.transpose(2, 3, 0, 1) if "depthwise" in name else value.transpose(2, 3, 1, 0)
+    return tf.ensure_shape(tf.numpy_function(value, [], dtype), shape)
 
 
 @functools.cache

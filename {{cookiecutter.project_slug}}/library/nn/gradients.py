@@ -13,9 +13,7 @@ Outputs = TypeVar("Outputs")
 def accumulate_gradients(
     compute: Callable[..., Outputs], batch: Sequence[Any], *, num_splits: int
 ) -> Outputs:
-    """The averages of outputs and gradients over equal splits of a batch.
-
-    The splits come one after the other, so that only one of them is in memory.
+    """The averages of what `compute` gives for equal splits of a batch, one after the other.
 
     Args:
         compute: from a split of the batch to a structure of tensors, each an average over its

@@ -40,7 +40,9 @@ def hub_input(handle: str) -> HubInput:
     """Fetch a module, from a URL of TensorFlow Hub or a folder, and read what it takes."""
     with tf.Graph().as_default():
         function = _callable(_load(handle), handle)
-        spec = _first_input(function)
+        concrete = getattr(function.__call__, "concrete_functions", None) or [function]
+        specs = tf.nest.flatten(concrete[0].structured_input_signature)
+        spec = next((spec for spec in specs if isinstance(spec, tf.TensorSpec)), None)
         if spec is None or spec.shape.rank != 4 or spec.shape[-1] != 3:
             raise UserError(
                 f"hub_module: {handle} takes {spec}, and not images [batch, height, width, 3]"
@@ -48,7 +50,9 @@ def hub_input(handle: str) -> HubInput:
         outputs = _only(function(tf.compat.v1.placeholder(spec.dtype, spec.shape)))
     if not isinstance(outputs, tf.Tensor) or outputs.shape.rank != 2 or not outputs.shape[1]:
         raise UserError(f"hub_module: {handle} gives {outputs}, and not [batch, features]")
-    return HubInput((spec.shape[1], spec.shape[2]), spec.dtype, _takes_training(function))
+    written = getattr(getattr(function.__call__, "function_spec", None), "fullargspec", None)
+    takes_training = written is not None and "training" in written.args + written.kwonlyargs
+    return HubInput((spec.shape[1], spec.shape[2]), spec.dtype, takes_training)
 
 
 def hub_features(
@@ -86,10 +90,8 @@ def _module_of_graph(handle: str, rate_factor: float | None) -> Any:
     if loaded:  # by now: the replicas of a strategy load together
         return module
     loaded.append(module)
-    trainable = getattr(module, "trainable_variables", None)
-    if trainable is None:
-        new = [v for v in tf.compat.v1.global_variables() if id(v) not in before]
-        trainable = [variable for variable in new if variable.trainable]
+    new = [each for each in tf.compat.v1.global_variables() if id(each) not in before]
+    trainable = getattr(module, "trainable_variables", [each for each in new if each.trainable])
     # A strategy lists the copies of a variable beside it, and calls all of them trainable.
     variables = tf.compat.v1.global_variables()
     copies = [copy for each in variables for copy in getattr(each, "values", ())]
@@ -156,15 +158,3 @@ def _only(outputs: Any) -> Any:
     """The one tensor that a signature gives by its name."""
     named = isinstance(outputs, dict) and len(outputs) == 1
     return next(iter(outputs.values())) if named else outputs
-
-
-def _first_input(function: Any) -> tf.TensorSpec | None:
-    concrete = getattr(function.__call__, "concrete_functions", None) or [function]
-    specs = tf.nest.flatten(concrete[0].structured_input_signature)
-    return next((spec for spec in specs if isinstance(spec, tf.TensorSpec)), None)
-
-
-def _takes_training(function: Any) -> bool:
-    specification = getattr(function.__call__, "function_spec", None)
-    arguments = getattr(specification, "fullargspec", None)
-    return arguments is not None and "training" in arguments.args + arguments.kwonlyargs

@@ -89,9 +89,10 @@ def _gains(run: Run, seconds: float, found: str, epoch_secs: float) -> dict[str,
     gains = {}
     for options in changes[found]:
         change = {name: x for name, x in options.items() if x != values.get(name, x)}
-        flags = " ".join(map(_flag, change, change.values()))
         if not change:
             continue
+        words = {"True": "--{}", "False": "--no-{}"}  # as they are typed
+        flags = " ".join(words.get(str(x), "--{} {}").format(n, x) for n, x in change.items())
         try:
             if "cache" in change and epoch_secs > FILLING_SECONDS:
                 raise UserError(f"cache: it would take {epoch_secs:.0f} s to fill")
@@ -100,13 +101,6 @@ def _gains(run: Run, seconds: float, found: str, epoch_secs: float) -> dict[str,
         except UserError as error:
             print(f"not tried: {flags}: {error}")
     return gains
-
-
-def _flag(name: str, value: Any) -> str:
-    """An option as it is typed."""
-    if isinstance(value, bool):
-        return f"--{name}" if value else f"--no-{name}"
-    return f"--{name} {value}"
 
 
 def _measure_steps(run: Run, seconds: float, name: str, *, one_batch: bool = False) -> Meter:

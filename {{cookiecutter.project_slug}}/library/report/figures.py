@@ -30,6 +30,7 @@ NAME_LENGTH = 22  # letters of the name of a class, at most
 MOST_MARKERS = 40  # points of a curve that are all marked
 MANY_COLORS = 8192  # more than those of a drawing with smooth letters
 WIDE = 1.6  # width by height of images of which fewer are side by side
+DASHED: Any = {"color": GREY, "linewidth": 1, "linestyle": (0, (4, 3))}
 
 FONTS = """
 DejaVu Sans, Noto Sans CJK SC, Noto Sans CJK JP, Microsoft YaHei, Yu Gothic, Malgun Gothic,
@@ -39,9 +40,10 @@ Noto Sans, Noto Sans Arabic, Noto Sans Devanagari, Noto Sans Thai, Noto Emoji
 """Those that are installed are used, each for the characters that the ones before it lack."""
 
 STYLE = {"font.size": 9, "axes.titlesize": 10.5, "axes.titlelocation": "left", "text.color": DARK}
-STYLE |= {"axes.labelcolor": DARK, "axes.edgecolor": GREY, "grid.color": PALE}
+STYLE |= {"axes.labelcolor": DARK, "axes.edgecolor": GREY, "grid.color": PALE, "axes.grid": True}
 STYLE |= {"axes.spines.top": False, "axes.spines.right": False, "text.usetex": False}
 STYLE |= {"xtick.color": GREY, "ytick.color": GREY, "axes.axisbelow": True}
+STYLE |= {"xtick.major.size": 0, "ytick.major.size": 0, "figure.constrained_layout.use": True}
 
 
 @functools.cache
@@ -68,15 +70,6 @@ def _shown(text: str, length: int = NAME_LENGTH) -> str:
     return text.replace("$", r"\$")
 
 
-def _axes(width: float, height: float, **labels: Any) -> tuple[Figure, Any]:
-    """A figure of this size, in inches, and its axes with a grid."""
-    figure = Figure((width, height), layout="constrained")
-    axes = figure.add_subplot(**labels)
-    axes.tick_params(length=0)
-    axes.grid()
-    return figure, axes
-
-
 @_style()
 def confusion_matrix(confusion: np.ndarray, class_names: Sequence[str]) -> Figure:
     """Which classes are predicted as which others; `confusion` is [true class, predicted class]."""
@@ -84,14 +77,14 @@ def confusion_matrix(confusion: np.ndarray, class_names: Sequence[str]) -> Figur
     totals = np.broadcast_to(confusion.sum(axis=1, keepdims=True), confusion.shape)
     shares = np.ma.masked_array(confusion / np.maximum(totals, 1), totals == 0)
     edge = min(max(0.45 * size, 2), 6.5)
-    figure, axes = _axes(edge + 2.4, edge + 1.3, xlabel="predicted class", ylabel="true class")
+    figure = Figure((edge + 2.4, edge + 1.3))
+    axes = figure.add_subplot(xlabel="predicted class", ylabel="true class")
     axes.grid(False)
     colors = matplotlib.colormaps["Blues"].with_extremes(bad="#f3f4f6")
     # By the root of the share: of many classes, few are predicted as the same other one.
     image = axes.imshow(shares, cmap=colors, norm=PowerNorm(0.5, vmin=0, vmax=1))
     bar = figure.colorbar(image, ax=axes, shrink=0.7, ticks=[0, 0.05, 0.2, 0.5, 1])
     bar.ax.yaxis.set_major_formatter(PercentFormatter(1))
-    bar.ax.tick_params(length=0)
     bar.outline.set_visible(False)
     bar.set_label("share of the true class")
     ticks = range(0, size, 1 if size <= MOST_NAMES else math.ceil(size / FEW_NAMES))
@@ -122,11 +115,11 @@ def reliability(bins: np.ndarray) -> Figure:
     total = used[:, 0].sum()
     confidence, accuracy = used[:, 1] / used[:, 0], used[:, 2] / used[:, 0]
     error = (used[:, 0] * abs(accuracy - confidence)).sum()
-    figure = Figure((4.6, 5), layout="constrained")
+    figure = Figure((4.6, 5))
     above, below = figure.subplots(2, sharex=True, height_ratios=[3, 1])
     words = format(error / total, ".1%") if total else "unknown"
     above.set_title(f"Expected calibration error {words}")
-    above.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle=(0, (4, 3)))
+    above.plot([0, 1], [0, 1], **DASHED)
     above.vlines(confidence, confidence, accuracy, color=ORANGE, linewidth=4, alpha=0.6)
     above.plot(confidence, accuracy, color=BLUE, marker="o")
     quiet = {"color": GREY, "fontsize": 8, "transform": above.transAxes}
@@ -139,16 +132,16 @@ def reliability(bins: np.ndarray) -> Figure:
     below.set(xlabel="confidence", ylabel="share of examples")
     for axis in (above.yaxis, below.yaxis, below.xaxis):
         axis.set_major_formatter(PercentFormatter(1))
-        axis.set_tick_params(length=0)
-    above.grid()
+    below.grid(False)
     return figure
 
 
 @_style()
 def scatter(true: np.ndarray, predicted: np.ndarray) -> Figure:
     """Predicted values over true ones, with the diagonal."""
-    figure, axes = _axes(4.6, 4.6, xlabel="true value", ylabel="predicted value")
-    axes.axline((0, 0), slope=1, color=GREY, linewidth=1, linestyle=(0, (4, 3)))
+    figure = Figure((4.6, 4.6))
+    axes = figure.add_subplot(xlabel="true value", ylabel="predicted value")
+    axes.axline((0, 0), slope=1, **DASHED)
     axes.scatter(true, predicted, color=BLUE, s=12, alpha=0.4, linewidths=0)
     both = np.concatenate([true, predicted])
     low, high = (both.min(), both.max()) if len(both) else (0, 1)
@@ -160,9 +153,10 @@ def scatter(true: np.ndarray, predicted: np.ndarray) -> Figure:
 @_style()
 def histogram(errors: np.ndarray) -> Figure:
     """How many errors are how large."""
-    figure, axes = _axes(4.6, 3, xlabel="predicted value less true value", ylabel="examples")
+    figure = Figure((4.6, 3))
+    axes = figure.add_subplot(xlabel="predicted value less true value", ylabel="examples")
     axes.hist(errors, bins=40, color=BLUE, edgecolor="white", linewidth=0.5)
-    axes.axvline(0, color=GREY, linewidth=1, linestyle=(0, (4, 3)))
+    axes.axvline(0, **DASHED)
     return figure
 
 
@@ -179,7 +173,7 @@ def image_grid(images: Sequence[np.ndarray], captions: Sequence[str]) -> Figure:
     width = 7 / columns  # inches
     tall = width / max(aspect(images), 1)
     height = tall + 0.45
-    figure = Figure((7, rows * height))
+    figure = Figure((7, rows * height), layout="none")
     if not images:
         figure.text(0.5, 0.5, "none", ha="center")
     # In one pair of axes, whose unit is the inch: a pair for each takes four times as long.
@@ -198,14 +192,10 @@ def image_grid(images: Sequence[np.ndarray], captions: Sequence[str]) -> Figure:
 
 
 @_style()
-def curve(
-    title: str,
-    runs: Mapping[str, tuple[Sequence[int], Sequence[float]]],
-    *,
-    best_step: int | None = None,
-) -> Figure:
-    """One metric over the steps, by run; many points are pale below their running mean."""
-    figure, axes = _axes(4.6, 3, title=_shown(title, 2 * NAME_LENGTH), xlabel="step")
+def curve(title: str, runs: Mapping[str, Sequence], *, best_step: int | None = None) -> Figure:
+    """One metric over the steps, by run: steps and values; many are pale below a running mean."""
+    figure = Figure((4.6, 3))
+    axes = figure.add_subplot(title=_shown(title, 2 * NAME_LENGTH), xlabel="step")
     for name, (steps, values) in runs.items():
         color = COLORS.get(name, GREY)
         look = {"marker": "o", "markersize": 3.5}
@@ -216,7 +206,7 @@ def curve(
             steps, look = steps[window.size // 2 :][: len(values)], {}
         axes.plot(steps, values, color=color, label=_shown(name), **look)
     if best_step is not None:
-        axes.axvline(best_step, color=GREY, linewidth=1, linestyle=(0, (4, 3)), label="best")
+        axes.axvline(best_step, **DASHED, label="best")
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=True, min_n_ticks=1))
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     if runs:

@@ -1,6 +1,7 @@
 """The stats of the heads that ship."""
 
 import collections
+import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -42,9 +43,8 @@ def _class_rows(
     with np.errstate(invalid="ignore"):
         shares = [correct / examples, correct / predicted, 2 * correct / (examples + predicted)]
     keys = ("name", "examples", "correct", "recall", "precision", "f1")
-    counts = [each.astype(int).tolist() for each in (examples, correct)]
-    columns = [names, *counts, *(share.tolist() for share in shares)]
-    return [dict(zip(keys, row, strict=True)) for row in zip(*columns, strict=True)]
+    columns = [each.tolist() for each in (examples.astype(int), correct.astype(int), *shares)]
+    return [dict(zip(keys, row, strict=True)) for row in zip(names, *columns, strict=True)]
 
 
 class ClassificationStats(EvaluationStats):
@@ -86,11 +86,12 @@ class ClassificationStats(EvaluationStats):
         return rows
 
     def figures(self) -> Iterator[tuple[str, "Figure"]]:
-        step = -(-len(self.names) // MATRIX_CELLS)
-        confusion = np.zeros([-(-len(self.names) // step)] * 2, int)
+        step = math.ceil(len(self.names) / MATRIX_CELLS)
+        names = self.names[::step]
+        confusion = np.zeros([len(names)] * 2, int)
         for (label, predicted), times in self.pairs.items():
             confusion[label // step, predicted // step] += times
-        yield "confusion_matrix", report.figures.confusion_matrix(confusion, self.names[::step])
+        yield "confusion_matrix", report.figures.confusion_matrix(confusion, names)
         yield "reliability", report.figures.reliability(self.bins)
 
 

@@ -87,10 +87,7 @@ def write_report(
 
     Args:
         folder: made where it is missing; an earlier report there is replaced.
-        title: of the page.
-        metrics: by name, as `Estimator.evaluate` returns them.
         stats: None: the page shows metrics and curves.
-        curves: of `read_curves`.
         facts: what was evaluated: split, data, checkpoint.
         settings: of the training.
         best_step: that of the best checkpoint, which is marked in the curves.
@@ -99,13 +96,11 @@ def write_report(
     folder.mkdir(parents=True, exist_ok=True)
     rows, worst = (stats.rows(), stats.worst) if stats else ([], [])
     drawn = {name: figures.png(figure) for name, figure in stats.figures()} if stats else {}
-    images = [example.image for example in worst]
     files = {f"{name}.png": content for name, content in drawn.items()}
     if rows:
         files[TABLE] = _csv(rows)
     if stats:
-        grid = figures.image_grid(images, list(map(stats.caption, worst)))
-        files[MISTAKES] = figures.png(grid, dpi=GRID_DPI)
+        files[MISTAKES] = figures.png(stats.mistakes_figure(), dpi=GRID_DPI)
     notes = {}
     share = metrics.get("accuracy", math.nan)
     if stats and stats.kind == "classification" and stats.examples and math.isfinite(share):
@@ -118,7 +113,7 @@ def write_report(
         stats=stats,
         rows=sorted(rows, key=lambda row: (not row["examples"], row["f1"])),
         drawn=drawn,
-        wide=figures.aspect(images) > figures.WIDE,
+        wide=figures.aspect([example.image for example in worst]) > figures.WIDE,
         small=SMALL,
         notes=notes,
         curves={
@@ -147,8 +142,7 @@ def _csv(rows: list[dict[str, Any]]) -> bytes:
 
 def _for_others(values: Mapping[str, Any]) -> dict[str, Any]:
     """The same with paths as seen from the project."""
-    texts = {name for name, each in values.items() if isinstance(each, str)}
-    paths = {name for name in texts if Path(values[name]).is_absolute()}
+    paths = {n for n, each in values.items() if isinstance(each, str) and Path(each).is_absolute()}
     return {name: shown_path(each) if name in paths else each for name, each in values.items()}
 
 
@@ -175,9 +169,9 @@ def _number(name: str, value: float) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
 
 
-def _width(image: bytes) -> int:
+def _width(png: bytes) -> int:
     """Of a figure as large as it was drawn for, in pixels of a page."""
-    return int.from_bytes(image[16:20], "big") * CSS_DPI // figures.DPI
+    return int.from_bytes(png[16:20], "big") * CSS_DPI // figures.DPI
 
 
 def _data(image: bytes | np.ndarray) -> str:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 import tensorflow as tf
 
+from library import report  # whose figures import matplotlib when one is drawn
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -60,6 +62,10 @@ class EvaluationStats(abc.ABC):
     @abc.abstractmethod
     def caption(self, example: Example) -> str:
         """What is written below the image, in two lines."""
+
+    def mistakes_figure(self) -> "Figure":
+        """The worst examples, side by side."""
+        return report.image_grid([x.image for x in self.worst], list(map(self.caption, self.worst)))
 
     def figures(self) -> Iterator[tuple[str, "Figure"]]:
         """By name; TensorBoard shows the first one."""

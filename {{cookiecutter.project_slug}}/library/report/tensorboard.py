@@ -75,10 +75,9 @@ class InputImagesHook(tf.compat.v1.train.SessionRunHook):
         self.global_step = tf.compat.v1.train.get_global_step()
         shown = [self.global_step, *tf.compat.v1.get_collection(COLLECTION)]
         self.tensors = dict(zip(("step", "images", "labels"), shown, strict=False))
-        for variable in tf.compat.v1.trainable_variables():
+        for variable in reversed(tf.compat.v1.trainable_variables()):  # the first one stays
             if len(variable.shape) == 4 and variable.shape[2] in (1, 3):
                 self.tensors["kernels"] = variable.read_value()
-                break
 
     def after_create_session(self, session: Any, coord: Any) -> None:
         self.step = int(session.run(self.global_step))
@@ -112,11 +111,10 @@ class MeansHook(tf.compat.v1.train.SessionRunHook):
         self.folder, self.names, self.every = folder, names, every
 
     def begin(self) -> None:
-        graph = tf.compat.v1.get_default_graph()
-        operations = {op.name for op in graph.get_operations()}
-        there = [name for name in self.names if f"batch_{name}" in operations]
+        operations = tf.compat.v1.get_default_graph().get_operations()
+        tensors = {op.name: op.outputs[0] for op in operations if op.name.startswith("batch_")}
         self.global_step = tf.compat.v1.train.get_global_step()
-        self.tensors = {name: graph.get_tensor_by_name(f"batch_{name}:0") for name in there}
+        self.tensors = {n: tensors[f"batch_{n}"] for n in self.names if f"batch_{n}" in tensors}
 
     def after_create_session(self, session: Any, coord: Any) -> None:
         self.step = int(session.run(self.global_step))
@@ -130,8 +128,7 @@ class MeansHook(tf.compat.v1.train.SessionRunHook):
         self.values.append(run_values.results)
         if len(self.values) >= self.every:
             means = {n: float(np.mean([each[n] for each in self.values])) for n in self.tensors}
-            tagged = {f"{MEAN}{name}": mean for name, mean in means.items()}
-            add_scalars(self.folder, tagged, self.step)
+            add_scalars(self.folder, {f"{MEAN}{n}": mean for n, mean in means.items()}, self.step)
             self.values = []
 
 
@@ -165,9 +162,7 @@ class EvaluationImagesHook(StatsHook):
 
     def end(self, session: Any) -> None:
         step = int(session.run(self.global_step))
-        if not self.stats or not self.due(step):
-            return
-        images = [example.image for example in self.stats.worst]
-        grid = report.image_grid(images, list(map(self.stats.caption, self.stats.worst)))
-        for name, figure in (*itertools.islice(self.stats.figures(), 1), ("mistakes", grid)):
-            add_image(self.folder, name, report.png(figure, dpi=DPI), step)
+        if self.stats and self.due(step):
+            shown = dict(itertools.islice(self.stats.figures(), 1))
+            for name, figure in {**shown, "mistakes": self.stats.mistakes_figure()}.items():
+                add_image(self.folder, name, report.png(figure, dpi=DPI), step)

@@ -86,9 +86,6 @@ def answers_in_new_process(export: Path, requests: Sequence[Request]) -> dict[st
         raise RunError(f"the export cannot be used: {last}") from error
 
 
-# ---- agreement ---------------------------------------------------------------------------------
-
-
 def scores(outputs: Arrays) -> dict[str, Any]:
     """The outputs, tensors or arrays, with a number for each class; or else all numbers."""
     numbers = {n: each for n, each in outputs.items() if tf.as_dtype(each.dtype).is_floating}
@@ -106,7 +103,7 @@ def compare(
     """
     unit, least = target.std or 1.0, np.array(target.thresholds or 0.5)
     decisions: dict[str, Callable[[Any], Any]]
-    decisions = {"class": lambda x: x.argmax(-1), "labels": lambda x: x >= least}
+    decisions = {"class": lambda x: x.argmax(-1, keepdims=True), "labels": lambda x: x >= least}
     decide = decisions.get(target.label)
     same = f"same {target.label}" if decide else ""
     print(f"{title}:\n{'':28}{same:>12}  largest difference     mean")
@@ -118,11 +115,10 @@ def compare(
         counted = ""
         if decide:
             alike = [expected[n] == x for n, x in outputs.items() if x.dtype == object]
-            wide = [(decide(a) == decide(b)) for a, b in pairs if a.ndim > 1]
-            alike += [each.reshape(len(each), -1).all(1) for each in wide]
+            alike += [(decide(a) == decide(b)).all(axis=1) for a, b in pairs if a.ndim > 1]
             row[f"same_{target.label}"] = int(np.all(alike, axis=0).sum())
             counted = f"{row[f'same_{target.label}']} of {row['examples']}"
+        row |= {"largest_difference": float(apart.max()), "mean_difference": float(apart.mean())}
         print(f"{model:28}{counted:>12}{apart.max():20.1e}{apart.mean():9.1e}")
-        differences = {"largest_difference": apart.max(), "mean_difference": apart.mean()}
-        table[model] = row | {name: float(x) for name, x in differences.items()}
+        table[model] = row
     return table

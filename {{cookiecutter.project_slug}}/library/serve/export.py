@@ -1,27 +1,22 @@
 """The command export: a model for servers and devices, which gets its name when it is complete."""
 
+import base64
 import contextlib
 import functools
 import os
+import re
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
+from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 
 from library.estimator import export as estimator_export
-from library.serve.answers import (
-    EXTRA,
-    Arrays,
-    Request,
-    answer,
-    answers_in_new_process,
-    compare,
-    joined,
-    tflite_runner,
-)
-from library.serve.artifacts import TFLITE, name_signatures, tflite_models, write_requests
+from library.serve import answers
+from library.serve.answers import EXTRA, Arrays, Request, joined, tflite_runner
 from library.train import Run, translate_errors
 from library.util import RunError, check_folder, write_json, write_text
 
@@ -29,6 +24,8 @@ CHECKED_EXAMPLES = 16
 """Examples on which an export is compared with its checkpoint."""
 TOLERANCE = 1e-5
 """Largest difference between the answers of both."""
+TFLITE = {"model.tflite": [], "model.dynamic_range.tflite": [tf.lite.Optimize.DEFAULT]}
+"""The models for devices, and their optimizations: none, or weights in 8 bits."""
 
 
 def export_model(run: Run) -> None:
@@ -39,12 +36,29 @@ def export_model(run: Run) -> None:
             differs from the checkpoint, and there is nothing.
     """
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # both sides of a comparison compute on the CPU
-    settings = run.settings
-    parent = settings.export_dir or run.dir / "export"
+    parent = run.settings.export_dir or run.dir / "export"
     check_folder("--export_dir", parent.absolute())
     run, checkpoint = run.trained()
-    data = _test_data(run) if settings.tflite or settings.check else ""
-    estimator = run.estimator()
+    data = _test_data(run) if run.settings.tflite or run.settings.check else ""
+    parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with tempfile.TemporaryDirectory(prefix="temp-", dir=parent) as temporary:
+            _export(run, checkpoint, data, parent, temporary)
+    finally:
+        with contextlib.suppress(OSError):  # it stays if something is in it
+            parent.rmdir()
+
+
+def _test_data(run: Run) -> str:
+    """The dataset that an export is tried on: the test set, or validation where there is none."""
+    there = tf.io.gfile.exists(f"{run.settings.test_data}.json")
+    field = "test_data" if there else "validation_data"
+    run.expect_target(run.card(field), field, "model")
+    return str(getattr(run.settings, field))
+
+
+def _export(run: Run, checkpoint: str, data: str, parent: Path, temporary: str) -> None:
+    estimator, lacking = run.estimator(), None
 
     def save(folder: str, receiver: Callable[[Run], estimator_export.ServingInputReceiver]) -> Path:
         with translate_errors(run):
@@ -58,48 +72,55 @@ def export_model(run: Run) -> None:
         (batch,) = estimator.predict(lambda: _one_batch(run, contents), **options)
         return batch
 
-    lacking = None
-    with _made(parent), tempfile.TemporaryDirectory(prefix="temp-", dir=parent) as temporary:
-        export = save(temporary, run.inputs.serving_input)
-        name_signatures(export)
-        run.model.save(export / EXTRA)
-        write_requests(export / EXTRA, _requests(run, [run.inputs.blank(run.hyperparameters)]))
-        if settings.tflite:
-            try:
-                models = tflite_models(save(f"{temporary}/device", run.inputs.device_input))
-                _write_tflite(run, export, models, data)
-            except RunError as error:
-                lacking = error
-        if settings.check:
-            _check(run, export, data, predict)
-        print(f"exported to {export.rename(parent / str(_number(export, parent)))}")
+    export = save(temporary, run.inputs.serving_input)
+    name_signatures(export)
+    run.model.save(export / EXTRA)
+    _write_requests(export / EXTRA, _requests(run, [run.inputs.blank(run.hyperparameters)]))
+    if run.settings.tflite:
+        try:
+            models = _tflite_models(save(f"{temporary}/device", run.inputs.device_input))
+            _write_tflite(run, export, models, data)
+        except RunError as error:
+            lacking = error
+    if run.settings.check:
+        _check(run, export, data, predict)
+    # A server takes the highest number: the time in seconds, above all that are there.
+    numbers = [int(each.name) for each in parent.iterdir() if each.name.isdecimal()]
+    number = max(int(export.name), 1 + max(numbers, default=0))
+    print(f"exported to {export.rename(parent / str(number))}")
     if lacking:
         raise RunError(f"--tflite: {lacking}; the SavedModel is complete") from lacking
 
 
-@contextlib.contextmanager
-def _made(folder: Path) -> Iterator[None]:
-    """A folder that is there for a while, and stays if something is in it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        yield
-    finally:
-        with contextlib.suppress(OSError):
-            folder.rmdir()
+def _check(run: Run, export: Path, data: str, predict: Callable[[list[bytes]], Arrays]) -> None:
+    """Refuse an export that answers otherwise than its checkpoint."""
+    with translate_errors(run, data):
+        contents = run.modality.encoded_examples(data, CHECKED_EXAMPLES)
+    expected = predict(contents)
+    found = answers.answers_in_new_process(export, _requests(run, contents))
+    title, target = f"the export and the checkpoint on {data}", run.head.target
+    table = answers.compare(title, expected, found, target)
+    worst = np.max([table[name]["largest_difference"] for name in table.keys() - TFLITE])
+    if not worst <= TOLERANCE:  # nor is NaN
+        raise RunError(
+            f"--check: the SavedModel is {worst:.1e} from the checkpoint, which is more than "
+            f"{TOLERANCE:g}: nothing is exported"
+        )
 
 
-def _number(export: Path, parent: Path) -> int:
-    """The time in seconds, above all numbers there: a server takes the highest one."""
-    numbers = [int(each.name) for each in parent.iterdir() if each.name.isdecimal()]
-    return max(int(export.name), 1 + max(numbers, default=0))
+# ---- for servers -------------------------------------------------------------------------------
 
 
-def _test_data(run: Run) -> str:
-    """The dataset that an export is tried on: the test set, or validation where there is none."""
-    there = tf.io.gfile.exists(f"{run.settings.test_data}.json")
-    field = "test_data" if there else "validation_data"
-    run.expect_target(run.card(field), field, "model")
-    return str(getattr(run.settings, field))
+def name_signatures(export: Path) -> None:
+    """Call the signatures `single` that the Estimator has called `single:serving_default`."""
+    file = export / "saved_model.pb"
+    model = saved_model_pb2.SavedModel.FromString(file.read_bytes())
+    signatures = model.meta_graphs[0].signature_def
+    for name in list(signatures):
+        short, _, output = name.partition(":")
+        if output == "serving_default":
+            signatures[short].CopyFrom(signatures.pop(name))
+    file.write_bytes(model.SerializeToString(deterministic=True))
 
 
 def _one_batch(run: Run, contents: Sequence[bytes]) -> tf.data.Dataset:
@@ -117,6 +138,53 @@ def _requests(run: Run, contents: Sequence[bytes]) -> list[Request]:
     return [("serving_default", {name: list(contents)}), *single, ("tensors", features)]
 
 
+def _write_requests(folder: Path, requests: Sequence[Request]) -> None:
+    """Write what TensorFlow Serving warms up with, and the first request for its REST interface.
+
+    Formats: https://www.tensorflow.org/tfx/serving/saved_model_warmup (TFRecords of PredictionLog)
+    and https://www.tensorflow.org/tfx/serving/api_rest.
+    """
+    with tf.io.TFRecordWriter(str(folder / "tf_serving_warmup_requests")) as file:
+        for signature, inputs in requests:
+            log = PredictionLog()
+            log.predict_log.request.model_spec.signature_name = signature
+            for name, value in inputs.items():
+                log.predict_log.request.inputs[name].CopyFrom(tf.make_tensor_proto(value))
+            file.write(log.SerializeToString())
+    signature, inputs = requests[0]
+    instance = {name: {"b64": base64.b64encode(each).decode()} for name, (each,) in inputs.items()}
+    write_json(folder / "request.json", {"signature_name": signature, "instances": [instance]})
+
+
+# ---- for devices -------------------------------------------------------------------------------
+
+
+def _tflite_models(export: Path) -> dict[str, bytes]:
+    """Models for devices by the name of their file, of a SavedModel for one example.
+
+    Raises:
+        RunError: TFLite lacks something that the network needs.
+    """
+    module = tf.Module()
+    module.model = tf.saved_model.load(str(export))
+    signature = module.model.signatures["serving_default"]
+    function = tf.function(lambda **inputs: answers.scores(signature(**inputs)))
+    concrete = function.get_concrete_function(**signature.structured_input_signature[1])
+    models = {}
+    for name, optimizations in TFLITE.items():
+        converter = tf.lite.TFLiteConverter.from_concrete_functions([concrete], module)
+        converter.optimizations = optimizations
+        try:
+            models[name] = converter.convert()
+            tflite_runner(models[name])
+        except Exception as error:  # that of the converter has no public name
+            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+            named = [line for line in lines if re.match(r"[A-Z]\w* ops: ", line)]
+            reason = [*named, *lines, type(error).__name__][0]
+            raise RunError(f"TFLite lacks what this network needs: {reason}") from error
+    return models
+
+
 def _write_tflite(run: Run, export: Path, models: dict[str, bytes], data: str) -> None:
     """Write models for devices, and how far they are from the SavedModel."""
     extra, target = export / EXTRA, run.head.target
@@ -125,7 +193,7 @@ def _write_tflite(run: Run, export: Path, models: dict[str, bytes], data: str) -
     for file, model in models.items():
         (extra / file).write_bytes(model)
     signature = tf.saved_model.load(str(export)).signatures["tensors"]
-    runners: list[Callable[[Arrays], Arrays]] = [functools.partial(answer, signature)]
+    runners: list[Callable[[Arrays], Arrays]] = [functools.partial(answers.answer, signature)]
     runners += map(tflite_runner, models.values())
     batches: list[list[Arrays]] = []
     with translate_errors(run, data):
@@ -134,20 +202,5 @@ def _write_tflite(run: Run, export: Path, models: dict[str, bytes], data: str) -
             batches.append([runner(features) for runner in runners])
     expected, *found = map(joined, zip(*batches, strict=True))
     title = f"TFLite and the SavedModel on {data}"
-    table = compare(title, expected, dict(zip(models, found, strict=True)), target)
+    table = answers.compare(title, expected, dict(zip(models, found, strict=True)), target)
     write_json(extra / "tflite.json", {"data": data, **table})
-
-
-def _check(run: Run, export: Path, data: str, predict: Callable[[list[bytes]], Arrays]) -> None:
-    """Refuse an export that answers otherwise than its checkpoint."""
-    with translate_errors(run, data):
-        contents = run.modality.encoded_examples(data, CHECKED_EXAMPLES)
-    expected = predict(contents)
-    found = answers_in_new_process(export, _requests(run, contents))
-    table = compare(f"the export and the checkpoint on {data}", expected, found, run.head.target)
-    worst = np.max([table[name]["largest_difference"] for name in table.keys() - TFLITE])
-    if not worst <= TOLERANCE:  # nor is NaN
-        raise RunError(
-            f"--check: the SavedModel is {worst:.1e} from the checkpoint, which is more than "
-            f"{TOLERANCE:g}: nothing is exported"
-        )

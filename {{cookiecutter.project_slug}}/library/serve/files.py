@@ -62,10 +62,7 @@ def _files_of(name: str) -> Iterator[Path]:
 
 
 class InputFiles:
-    """Contents of files, read a little ahead of the model; each file gets a row.
-
-        files = InputFiles(find_files(["mine/new"]), canonicalize)
-        for number, content in files: ...
+    """Number and content of files, read a little ahead of the model; each file gets a row.
 
     A file that cannot be used is left out. TensorFlow may drop others, which it cannot decode.
     """
@@ -111,9 +108,7 @@ class InputFiles:
             return file, b"", str(error)
 
     def rows(
-        self,
-        batches: Iterable[Mapping[str, np.ndarray]],
-        row_of: Callable[[dict[str, Any]], Row],
+        self, batches: Iterable[Mapping[str, np.ndarray]], row_of: Callable[[dict[str, Any]], Row]
     ) -> Iterator[Row]:
         """A row for each file, in their order.
 

@@ -116,8 +116,8 @@ class WorstMistakes:
                 self.known += 1
                 if label != row["class"]:
                     self.count += 1
-                    ranked = [*self.rows, {**row, "label": label}]
-                    self.rows = sorted(ranked, key=lambda one: -one["probability"])[:WORST]
+                    self.rows.append({**row, "label": label})
+                    self.rows = sorted(self.rows, key=lambda one: -one["probability"])[:WORST]
             yield row
 
     def draw(self, run: Run, folder: Path) -> None:
