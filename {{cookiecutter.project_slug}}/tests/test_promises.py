@@ -115,6 +115,7 @@ def read_only(folder: Path) -> Iterator[None]:
 def test_evaluate_says_where_it_cannot_write_before_it_starts(copy, capsys):
     with read_only(copy.dir), pytest.raises(UserError, match="^run: .* is not writable: "):
         run_evaluation(copy)
+    shutil.rmtree(copy.settings.model_dir / "eval_test", ignore_errors=True)
     (copy.settings.model_dir / "eval_test").touch()  # a file in the place of a folder
     with pytest.raises(UserError, match="^model_dir: .*eval_test is a file, not a folder"):
         run_evaluation(copy)

@@ -31,17 +31,17 @@ from library.serve import (
     answer,
     check_output,
     compare,
+    device_runner,
     export_model,
     find_files,
     predict_files,
-    tflite_runner,
     write_rows,
 )
 from library.train import ModelCard, Run, run_evaluation, start_training
 from library.util import RunError, UserError, write_json
 
 SIGNATURES = {"serving_default", "single", "tensors"}
-TFLITE = ["model.tflite", "model.dynamic_range.tflite"]
+TFLITE = ["model.tflite", "model.dynamic_range.tflite", "model.int8.tflite"]
 
 
 # ---- files -------------------------------------------------------------------------------------
@@ -458,15 +458,16 @@ def test_models_for_devices_give_what_their_report_says(made):
     expected = answer(signature, features)["probabilities"]
     for name in TFLITE:
         assert report[name]["examples"] == 24
+        assert 0 <= report[name]["accuracy"] <= 1
         same, largest = report[name]["same_class"], report[name]["largest_difference"]
         assert re.search(rf"{name} +{same} of 24 +{largest:.1e}", printed)
-        found = tflite_runner((extra / name).read_bytes())(features)
+        found = device_runner(name, (extra / name).read_bytes())(features)
         assert found.keys() == {"probabilities"}
         atol = 1e-5 if name == "model.tflite" else 1.0
         np.testing.assert_allclose(found["probabilities"], expected, atol=atol)
     assert report["model.tflite"]["same_class"] == 24
-    small, whole = ((extra / name).stat().st_size for name in reversed(TFLITE))
-    assert small < whole / 2
+    whole, *small = ((extra / name).stat().st_size for name in TFLITE)
+    assert max(small) < whole / 2
 
 
 def test_an_export_has_the_highest_number(exported, tmp_path):

@@ -157,6 +157,7 @@ class CommandSettings:
         None, "folder for SavedModels; null: runs/NAME/export", command="export"
     )
     tflite: bool = option(False, "also write LiteRT models", command="export")
+    onnx: bool = option(False, "also write an ONNX model", command="export")
     check: bool = option(False, "compare the export with the checkpoint", command="export")
     trace: bool = option(False, "write a trace for TensorBoard", command="profile")
     workers: int = option(2, "workers beside the chief", minimum=0, command="cluster")

@@ -14,8 +14,8 @@ class ClassificationHead(ClassesHead):
     """One class an example: softmax. A subclass with other logits overrides `class_logits`."""
 
     name, label = "classification", "class"
-    outputs = ("class", "probability")
-    metric_names = ("accuracy", "mean_per_class_accuracy", "top_5_accuracy")
+    outputs: tuple[str, ...] = ("class", "probability")
+    metric_names: tuple[str, ...] = ("accuracy", "mean_per_class_accuracy", "top_5_accuracy")
     first_rank = 2
 
     def class_logits(self, logits: tf.Tensor) -> tf.Tensor:
@@ -83,8 +83,8 @@ class MultiLabelHead(ClassesHead):
     """Any number of labels an example: a sigmoid and a threshold for each, 0.5 unless chosen."""
 
     name, label = "multi_label", "labels"
-    outputs = ("labels",)
-    metric_names = ("f1_micro", "f1_macro", "mean_average_precision")
+    outputs: tuple[str, ...] = ("labels",)
+    metric_names: tuple[str, ...] = ("f1_micro", "f1_macro", "mean_average_precision")
 
     def losses(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         """Cross entropy with smoothed labels, the mean over the classes.
@@ -147,8 +147,8 @@ class RegressionHead(Head):
     """A number an example, standardized: an error of a standard deviation is a loss of 1."""
 
     name, label = "regression", "value"
-    outputs = ("value",)
-    metric_names = ("mean_absolute_error", "root_mean_squared_error", "r_squared")
+    outputs: tuple[str, ...] = ("value",)
+    metric_names: tuple[str, ...] = ("mean_absolute_error", "root_mean_squared_error", "r_squared")
     logits_dimension = 1
 
     def standardize(self, labels: tf.Tensor) -> tf.Tensor:

@@ -20,6 +20,8 @@ except ImportError:  # TensorFlow has it too, for a while
 
 EXTRA = "assets.extra"
 """The folder of a SavedModel for what TensorFlow itself does not read."""
+TFLITE = ("model.tflite", "model.dynamic_range.tflite", "model.int8.tflite")
+ONNX = "model.onnx"
 
 Arrays = Mapping[str, Any]
 """NumPy arrays, or what is made into them, by name."""
@@ -33,19 +35,31 @@ def answer(signature: Callable[..., Mapping[str, tf.Tensor]], inputs: Arrays) ->
     return {name: value.numpy() for name, value in signature(**tensors).items()}
 
 
-def tflite_runner(model: bytes) -> Callable[[Arrays], Arrays]:
-    """A model for devices as a function of features, which asks it row by row.
+def device_runner(file: str, model: bytes) -> Callable[[Arrays], Arrays]:
+    """A model for devices, TFLite or ONNX, as a function of features, which asks it row by row.
 
     A feature beside the one that the model takes says which example each row belongs to: the answer
     is the average over the rows of an example.
     """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that tf.lite moves to another package
-        signature = Interpreter(model_content=model).get_signature_runner()
-    (name,) = signature.get_input_details()
+    if file == ONNX:
+        import onnxruntime  # of the extra
+
+        session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+        (name,), names = ([x.name for x in f()] for f in (session.get_inputs, session.get_outputs))
+    else:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that tf.lite moves to another package
+            signature = Interpreter(model_content=model).get_signature_runner()
+        (name,) = signature.get_input_details()
+
+    def ask(row: np.ndarray) -> Arrays:
+        inputs = {name: row[np.newaxis]}
+        if file == ONNX:
+            return dict(zip(names, session.run(None, inputs), strict=True))
+        return signature(**inputs)
 
     def runner(features: Arrays) -> Arrays:
-        outputs = joined(signature(**{name: row[np.newaxis]}) for row in features[name])
+        outputs = joined(map(ask, features[name]))
         for owners in (features[each] for each in features if each != name):
             _, first, counts = np.unique(owners, return_index=True, return_counts=True)
             sums = {each: np.add.reduceat(values, first) for each, values in outputs.items()}
@@ -67,8 +81,10 @@ def answers(export: Path, requests: Sequence[Request]) -> dict[str, Arrays]:
     found: dict[str, list[Arrays]] = {}
     for name, inputs in requests:
         found.setdefault(name, []).append(answer(signatures[name], inputs))
-    for file in sorted((export / EXTRA).glob("*.tflite"), reverse=True):
-        found[file.name] = [tflite_runner(file.read_bytes())(dict(requests)["tensors"])]
+    for file in (*TFLITE, ONNX):
+        if (export / EXTRA / file).exists():
+            runner = device_runner(file, (export / EXTRA / file).read_bytes())
+            found[file] = [runner(dict(requests)["tensors"])]
     return {name: joined(each) for name, each in found.items()}
 
 

@@ -3,6 +3,7 @@
 import base64
 import contextlib
 import functools
+import importlib.util
 import os
 import re
 import tempfile
@@ -16,30 +17,33 @@ from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 
 from library.estimator import export as estimator_export
 from library.serve import answers
-from library.serve.answers import EXTRA, Arrays, Request, joined, tflite_runner
+from library.serve.answers import EXTRA, ONNX, TFLITE, Arrays, Request, device_runner, joined
 from library.train import Run, translate_errors
-from library.util import RunError, check_folder, write_json, write_text
+from library.util import RunError, UserError, check_folder, write_json, write_text
 
 CHECKED_EXAMPLES = 16
 """Examples on which an export is compared with its checkpoint."""
-TOLERANCE = 1e-5
-"""Largest difference between the answers of both."""
-TFLITE = {"model.tflite": [], "model.dynamic_range.tflite": [tf.lite.Optimize.DEFAULT]}
-"""The models for devices, and their optimizations: none, or weights in 8 bits."""
+TOLERANCE, POINT = 1e-5, 0.01
+"""Largest difference between the answers of both; of accuracies, a larger one is printed."""
+CALIBRATED = 256
+"""Training examples whose range of values an int8 model covers."""
 
 
 def export_model(run: Run) -> None:
     """Write `model` as a SavedModel, in a folder of its own below `export_dir`.
 
     Raises:
-        RunError: TFLite lacks what the network needs, and there is only the SavedModel; or it
-            differs from the checkpoint, and there is nothing.
+        RunError: TFLite or ONNX lacks what the network needs, and there is only the SavedModel; or
+            it differs from the checkpoint, and there is nothing.
     """
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # both sides of a comparison compute on the CPU
     parent = run.settings.export_dir or run.dir / "export"
     check_folder("--export_dir", parent.absolute())
     run, checkpoint = run.trained()
-    data = _test_data(run) if run.settings.tflite or run.settings.check else ""
+    settings = run.settings
+    if settings.onnx and not all(map(importlib.util.find_spec, ("tf2onnx", "onnxruntime"))):
+        raise UserError("--onnx: needs pip install tf2onnx onnxruntime")
+    data = _test_data(run) if settings.tflite or settings.onnx or settings.check else ""
     parent.mkdir(parents=True, exist_ok=True)
     try:
         with tempfile.TemporaryDirectory(prefix="temp-", dir=parent) as temporary:
@@ -76,10 +80,10 @@ def _export(run: Run, checkpoint: str, data: str, parent: Path, temporary: str) 
     name_signatures(export)
     run.model.save(export / EXTRA)
     _write_requests(export / EXTRA, _requests(run, [run.inputs.blank(run.hyperparameters)]))
-    if run.settings.tflite:
+    if run.settings.tflite or run.settings.onnx:
         try:
-            models = _tflite_models(save(f"{temporary}/device", run.inputs.device_input))
-            _write_tflite(run, export, models, data)
+            models = _device_models(run, save(f"{temporary}/device", run.inputs.device_input))
+            _write_models(run, export, models, data)
         except RunError as error:
             lacking = error
     if run.settings.check:
@@ -89,7 +93,7 @@ def _export(run: Run, checkpoint: str, data: str, parent: Path, temporary: str) 
     number = max(int(export.name), 1 + max(numbers, default=0))
     print(f"exported to {export.rename(parent / str(number))}")
     if lacking:
-        raise RunError(f"--tflite: {lacking}; the SavedModel is complete") from lacking
+        raise RunError(f"{lacking}; the SavedModel is complete") from lacking
 
 
 def _check(run: Run, export: Path, data: str, predict: Callable[[list[bytes]], Arrays]) -> None:
@@ -100,7 +104,8 @@ def _check(run: Run, export: Path, data: str, predict: Callable[[list[bytes]], A
     found = answers.answers_in_new_process(export, _requests(run, contents))
     title, target = f"the export and the checkpoint on {data}", run.head.target
     table = answers.compare(title, expected, found, target)
-    worst = np.max([table[name]["largest_difference"] for name in table.keys() - TFLITE])
+    devices = {*TFLITE, ONNX}
+    worst = np.max([table[name]["largest_difference"] for name in table.keys() - devices])
     if not worst <= TOLERANCE:  # nor is NaN
         raise RunError(
             f"--check: the SavedModel is {worst:.1e} from the checkpoint, which is more than "
@@ -159,33 +164,55 @@ def _write_requests(folder: Path, requests: Sequence[Request]) -> None:
 # ---- for devices -------------------------------------------------------------------------------
 
 
-def _tflite_models(export: Path) -> dict[str, bytes]:
+def _device_models(run: Run, export: Path) -> dict[str, bytes]:
     """Models for devices by the name of their file, of a SavedModel for one example.
 
     Raises:
-        RunError: TFLite lacks something that the network needs.
+        RunError: TFLite or ONNX lacks something that the network needs.
     """
     module = tf.Module()
     module.model = tf.saved_model.load(str(export))
     signature = module.model.signatures["serving_default"]
-    function = tf.function(lambda **inputs: answers.scores(signature(**inputs)))
-    concrete = function.get_concrete_function(**signature.structured_input_signature[1])
-    models = {}
-    for name, optimizations in TFLITE.items():
+    ((name, spec),) = signature.structured_input_signature[1].items()
+    rows: Sequence[np.ndarray] = ()
+    if run.settings.tflite and tf.io.gfile.exists(f"{run.settings.train_data}.json"):
+        contents = run.modality.encoded_examples(run.settings.train_data, CALIBRATED)
+        (rows,) = (features[name] for features in _one_batch(run, contents).as_numpy_iterator())
+
+    def tflite(file: str) -> bytes:
+        function = tf.function(lambda **inputs: answers.scores(signature(**inputs)))
+        concrete = function.get_concrete_function(**{name: spec})
         converter = tf.lite.TFLiteConverter.from_concrete_functions([concrete], module)
-        converter.optimizations = optimizations
+        if file != TFLITE[0]:
+            converter.optimizations = [tf.lite.Optimize.DEFAULT]
+        if file == TFLITE[2]:
+            converter.representative_dataset = lambda: ([row[np.newaxis]] for row in rows)
+        return converter.convert()
+
+    def onnx(file: str) -> bytes:
+        import tf2onnx  # of the extra
+
+        function = tf.function(lambda x: answers.scores(signature(**{name: x})))
+        return tf2onnx.convert.from_function(function, [spec])[0].SerializeToString()
+
+    models = {}
+    wanted = TFLITE[: 3 if len(rows) else 2] if run.settings.tflite else ()
+    if len(wanted) == 2:
+        print(f"no {TFLITE[2]}: there is no {run.settings.train_data} to take its ranges from")
+    for file in (*wanted, *([ONNX] if run.settings.onnx else [])):
         try:
-            models[name] = converter.convert()
-            tflite_runner(models[name])
+            models[file] = onnx(file) if file == ONNX else tflite(file)
+            device_runner(file, models[file])
         except Exception as error:  # that of the converter has no public name
             lines = [line.strip() for line in str(error).splitlines() if line.strip()]
             named = [line for line in lines if re.match(r"[A-Z]\w* ops: ", line)]
             reason = [*named, *lines, type(error).__name__][0]
-            raise RunError(f"TFLite lacks what this network needs: {reason}") from error
+            kind = "--onnx: ONNX" if file == ONNX else "--tflite: TFLite"
+            raise RunError(f"{kind} lacks what this network needs: {reason}") from error
     return models
 
 
-def _write_tflite(run: Run, export: Path, models: dict[str, bytes], data: str) -> None:
+def _write_models(run: Run, export: Path, models: dict[str, bytes], data: str) -> None:
     """Write models for devices, and how far they are from the SavedModel."""
     extra, target = export / EXTRA, run.head.target
     if target.classes:
@@ -194,13 +221,19 @@ def _write_tflite(run: Run, export: Path, models: dict[str, bytes], data: str) -
         (extra / file).write_bytes(model)
     signature = tf.saved_model.load(str(export)).signatures["tensors"]
     runners: list[Callable[[Arrays], Arrays]] = [functools.partial(answers.answer, signature)]
-    runners += map(tflite_runner, models.values())
+    runners += map(device_runner, models, models.values())
     batches: list[list[Arrays]] = []
     with translate_errors(run, data):
-        for features, _ in run.inputs.evaluation_input(run, data).as_numpy_iterator():
+        for features, labels in run.inputs.evaluation_input(run, data).as_numpy_iterator():
             features.pop("key", None)
-            batches.append([runner(features) for runner in runners])
-    expected, *found = map(joined, zip(*batches, strict=True))
-    title = f"TFLite and the SavedModel on {data}"
-    table = answers.compare(title, expected, dict(zip(models, found, strict=True)), target)
+            batches.append([{"label": labels}, *(runner(features) for runner in runners)])
+    true, expected, *found = map(joined, zip(*batches, strict=True))
+    outputs = dict(zip(models, found, strict=True))
+    title = f"models for devices and the SavedModel on {data}"
+    table = answers.compare(title, expected, outputs, target)
+    for file, each in outputs.items() if target.label == "class" else ():
+        right = [np.mean(x["probabilities"].argmax(-1) == true["label"]) for x in (each, expected)]
+        table[file]["accuracy"] = float(right[0])
+        if abs(right[0] - right[1]) > POINT:
+            print(f"{file}: an accuracy of {right[0]:.1%}, and the SavedModel has {right[1]:.1%}")
     write_json(extra / "tflite.json", {"data": data, **table})
