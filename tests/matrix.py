@@ -111,8 +111,9 @@ def environment(folder: Path, python: str, requirement: str, project: Path) -> P
             call(*pip, requirement, "tf-keras-nightly")
         elif not known:
             call(*pip, requirement)
-        call(*pip, "--no-deps", TEMPLATE / "estimator")
         (place / "installed").touch()
+    wheel = ("--no-deps", "--force-reinstall", TEMPLATE / "estimator")  # as it is now
+    call(program, "-m", "pip", "install", "--quiet", *wheel)
     return program
 
 
