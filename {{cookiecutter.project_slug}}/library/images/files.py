@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import functools
 import io
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,7 +17,6 @@ from PIL import ExifTags, Image, ImageCms, ImageOps
 
 from library.config import option
 from library.data import EDGE
-from library.images.scaled import MAX_PIXELS, scaled
 from library.util import BadFileError, Budget
 
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP")
@@ -25,6 +25,13 @@ JPEGS = ("JPEG", "MPO")
 """JPEG in Pillow's words; MPO has more images behind the first, as those of phones."""
 KEPT_BYTES, KEPT_PIXELS, SCALED_PIXELS = 3_000_000, 2_000_000, 1_000_000
 """What is predicted as it is; other images are scaled down, as many wait for the model at once."""
+MAX_PIXELS = 100_000_000
+"""Of an image before it is scaled down: a file of 2 KB can claim more than any memory has."""
+MAX_PIXELS_WHOLE = {"WEBP": 25_000_000}
+MOST_PIXELS_WHOLE = 50_000_000
+"""Of an image that has to be decoded whole: WebP takes 15 bytes a pixel, others up to 7."""
+BAND = 64
+"""Rows that are made at the same time."""
 DECODING, BYTES_PER_PIXEL = Budget(500 * 2**20), 6
 WRONG = (ValueError, TypeError, EOFError, AttributeError)
 """What Pillow also raises for files that are not as they say."""
@@ -106,7 +113,7 @@ def canonical_bytes(data: bytes, *, scaled_for: int) -> bytes:
             plain = image.format == "JPEG" and not image.info.keys() & SPECIAL
             if (plain and _is_common(data)) or _pixels(data) is not None:
                 return data
-        image = scaled(image, max(SCALED_PIXELS, (2 * scaled_for) ** 2))
+        image = _scaled(image, max(SCALED_PIXELS, (2 * scaled_for) ** 2))
         return _encoded(_canonical(image), "BMP")
 
 
@@ -251,3 +258,35 @@ def _eight_bits(gray: Image.Image) -> Image.Image:
     if extrema[1] > 65535:
         raise BadFileError("gray of unknown range: neither 8 nor 16 bit")
     return gray.point(lambda value: value / 256).convert("L")
+
+
+def _scaled(image: Image.Image, pixels: int) -> Image.Image:
+    """An image with so many pixels at most, of the same colors; BadFileError where it is too large.
+
+    In bands: all of a large image in another mode takes more memory than the image itself.
+    """
+    has_drafts = image.format in ("JPEG", "MPO") and "progressive" not in image.info
+    limit = (
+        MAX_PIXELS if has_drafts else MAX_PIXELS_WHOLE.get(image.format or "", MOST_PIXELS_WHOLE)
+    )
+    if image.width * image.height > limit:
+        raise BadFileError(f"too large: {image.width} x {image.height} pixels, above {limit:,}")
+    if image.width * image.height <= pixels:
+        return image
+    times = math.ceil(math.sqrt(image.width * image.height / pixels))
+    image.draft(None, (image.width // times, image.height // times))
+    times = math.ceil(math.sqrt(image.width * image.height / pixels))
+    mode = image.mode if image.mode in ("L", "RGB", "CMYK", "F") else "RGB"
+    if image.mode.startswith("I"):
+        mode = "I"
+    elif image.has_transparency_data:
+        mode = "RGBA"
+    small = Image.new(mode, (-(-image.width // times), -(-image.height // times)))
+    for top in range(0, small.height, BAND):
+        bottom = min((top + BAND) * times, image.height)
+        band = image.crop((0, top * times, image.width, bottom))
+        small.paste(band.convert(mode).reduce(times), (0, top))
+    small.info = {name: each for name, each in image.info.items() if name != "transparency"}
+    orientation = ExifTags.Base.Orientation
+    small.getexif()[orientation] = image.getexif().get(orientation, 1)
+    return small
