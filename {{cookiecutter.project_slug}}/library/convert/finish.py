@@ -168,8 +168,8 @@ def _known(plan: Plan, used: Mapping[str, Files]) -> dict[str, Path]:
         paths = {name: card.with_name(name) for name in (card.stem, VALIDATION)}
         if not (checksums := card.with_suffix(".sha256")).exists():
             raise UserError(f"classes_from: {checksums}: there is no such file")
-    there = {name: path for name, path in paths.items() if name not in used}
-    return {name: path for name, path in there.items() if Path(f"{path}.sha256").exists()}
+    there = {name: path for name, path in paths.items() if Path(f"{path}.sha256").exists()}
+    return {name: path for name, path in there.items() if name not in used}
 
 
 def _files_of(

@@ -71,11 +71,9 @@ def list_files(pattern: str) -> list[str]:
 def read_files(files: Sequence[str], num_parallel_calls: int) -> Transformation:
     """From a dataset of ids to one of (name, bytes of the file), both strings."""
     names = tf.constant(files)
-
-    def read(number: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        return names[number], tf.io.read_file(names[number])
-
-    return lambda ids: ids.map(read, num_parallel_calls=num_parallel_calls)
+    return lambda ids: ids.map(
+        lambda number: (names[number], tf.io.read_file(names[number])), num_parallel_calls
+    )
 
 
 # ---- shards as streams -------------------------------------------------------------------------
