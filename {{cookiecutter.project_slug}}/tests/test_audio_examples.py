@@ -1,16 +1,19 @@
 """Training examples of audio clips: the same windows from archives, a cache and a stream."""
 
 import dataclasses
+import io
 from pathlib import Path
 
 import numpy as np
 import pytest
+import soundfile
 import tensorflow as tf
 from made_audio import RATE, WAVEFORMS, noises, write_set
 
 from library.audio import (
     Archive,
     encoded_examples,
+    playable,
     random_windows,
     train_keys,
     train_windows,
@@ -86,3 +89,20 @@ def test_encoded_examples_are_spread_over_the_dataset(tmp_path):
     expected = [wav_bytes(waveforms[number], sample_rate=RATE) for number in (0, 3, 6)]
     assert encoded_examples(path, 3) == expected
     assert len(encoded_examples(path, 99)) == 10
+
+
+def test_what_is_played_of_a_clip_is_its_beginning_in_at_most_100_kb(tmp_path):
+    random = np.random.default_rng(0)
+    loud = random.integers(-32768, 32768, 90_000).astype(np.int16)  # noise, which does not shrink
+    path = write_set(tmp_path / "test", [*WAVEFORMS, loud], 2)
+    archive = Archive(path)
+    numbers = {archive.name(number): number for number in (3, 7)}
+    found = playable(path, {*numbers, "unknown.wav"})
+    assert found.keys() == numbers.keys()
+    for name, number in numbers.items():
+        assert found[name].startswith(b"fLaC")
+        assert len(found[name]) < 100_000
+        waveform, rate = soundfile.read(io.BytesIO(found[name]), dtype="int16")
+        assert rate == RATE
+        np.testing.assert_array_equal(waveform, archive.waveform(number)[:45_000])
+    assert playable(path, ()) == {}

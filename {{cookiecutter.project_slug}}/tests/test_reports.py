@@ -148,6 +148,15 @@ def test_the_page_needs_nothing_beside_it(tmp_path):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
 
 
+def test_mistakes_that_can_be_heard_are_played(tmp_path):
+    stats = stats_of(["cat", "dog"], [(0, 0), (0, 1), (1, 0)])
+    options = {"title": "", "metrics": {}, "curves": {}, "facts": {}, "settings": {}}
+    page = write_report(tmp_path, stats=stats, sounds={"cat/1.jpg": b"fLaC"}, **options)
+    (player,) = re.findall("<audio .*>", page.read_text(encoding="utf-8"))
+    assert 'src="data:audio/flac;base64,ZkxhQw=="></audio>' in player
+    assert Page(page.read_text(encoding="utf-8")).open == []
+
+
 def test_names_may_hold_anything(tmp_path):
     stats = stats_of(ODD_NAMES, [(i, j) for i in range(5) for j in range(5)])
     words = '<i>"$x" & 100%</i> \udcff'

@@ -59,6 +59,8 @@ def test_evaluation_counts_what_prediction_predicts(trained, samples):
     assert metrics["accuracy"] == pytest.approx((probabilities.argmax(axis=1) == labels).mean())
     losses = -np.log(probabilities[np.arange(24), labels])
     assert metrics["loss"] == pytest.approx(losses.mean(), rel=1e-4)
+    report = (trained.dir / "evaluation/test/report.html").read_text(encoding="utf-8")
+    assert report.count("<audio ") == (probabilities.argmax(axis=1) != labels).sum()
 
 
 def test_predictions_are_in_the_order_of_the_files_and_name_what_is_broken(

@@ -1,7 +1,7 @@
 """Audio clips of a dataset as tensors: windows in the order of a training, or whole clips."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +13,9 @@ from library.audio.ops import random_window, random_windows
 from library.config import Settings
 from library.data import Source, read_by_id, train_records
 from library.util import UserError
+
+PLAYED = 45_000
+"""Samples of a clip that a report plays: 2.8 s at 16 kHz, and at most 100 kB."""
 
 
 def train_windows(
@@ -93,3 +96,14 @@ def encoded_examples(path: str | Path, count: int) -> list[bytes]:
     numbers = range(0, archive.num_examples, max(1, archive.num_examples // count))[:count]
     rate = archive.card.options["sample_rate"]
     return [wav_bytes(archive.waveform(number), sample_rate=rate) for number in numbers]
+
+
+def playable(path: str | Path, names: Collection[str]) -> dict[str, bytes]:
+    """The clips of these names in the dataset `path`, the beginning of each, as FLAC files."""
+    archive = Archive(path)
+    rate = archive.card.options["sample_rate"]
+    return {
+        name: wav_bytes(archive.waveform(number, 0, PLAYED), sample_rate=rate, kind="FLAC")
+        for number in range(archive.num_examples if names else 0)
+        if (name := archive.name(number)) in names
+    }

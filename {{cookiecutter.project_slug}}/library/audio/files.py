@@ -114,8 +114,8 @@ def canonical_waveform(data: bytes, *, sample_rate: int) -> np.ndarray:
     return np.clip(np.rint(waveform * 32768), -32768, 32767).astype(np.int16)
 
 
-def wav_bytes(waveform: np.ndarray, *, sample_rate: int) -> bytes:
-    """A WAV file of 16 bit, which TensorFlow decodes: int16 [samples] -> bytes."""
+def wav_bytes(waveform: np.ndarray, *, sample_rate: int, kind: str = "WAV") -> bytes:
+    """A WAV file of 16 bit, which TensorFlow decodes, or "FLAC": int16 [samples] -> bytes."""
     buffer = io.BytesIO()
-    soundfile.write(buffer, waveform, sample_rate, format="WAV", subtype="PCM_16")
+    soundfile.write(buffer, waveform, sample_rate, format=kind, subtype="PCM_16")
     return buffer.getvalue()

@@ -1,6 +1,6 @@
 """The protocols of sources and of a modality: what images and audio clips do differently."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
@@ -85,3 +85,6 @@ class Modality(Protocol):
 
     def encoded_examples(self, path: str | Path, count: int) -> list[bytes]:
         """At most so many examples, spread over the dataset `path`, as prediction takes them."""
+
+    def playable(self, path: str | Path, names: Collection[str]) -> dict[str, bytes]:
+        """FLAC files of the examples of these names, which a report plays."""

@@ -7,7 +7,7 @@ from library.util import lazy
 if TYPE_CHECKING:
     from library.images import sample_data
     from library.images.examples import FrozenFeatures, decoded_examples, encoded_examples
-    from library.images.examples import features_of, parse_example, train_keys
+    from library.images.examples import features_of, parse_example, playable, train_keys
     from library.images.files import Jpeg, ShardOptions, blank_image, canonical_bytes, canonicalize
     from library.images.files import resolve_options
     from library.images.ops import central_crop, central_square, decode_window, normalize

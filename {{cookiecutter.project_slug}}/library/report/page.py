@@ -82,6 +82,7 @@ def write_report(
     facts: Mapping[str, str],
     settings: Mapping[str, Any],
     best_step: int | None = None,
+    sounds: Mapping[str, bytes] | None = None,
 ) -> Path:
     """Write report.html, which needs nothing beside it, and the figures and table of `stats`.
 
@@ -91,6 +92,7 @@ def write_report(
         facts: what was evaluated: split, data, checkpoint.
         settings: of the training.
         best_step: that of the best checkpoint, which is marked in the curves.
+        sounds: FLAC files of the worst examples, by their keys.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -113,6 +115,7 @@ def write_report(
         stats=stats,
         rows=sorted(rows, key=lambda row: (not row["examples"], row["f1"])),
         drawn=drawn,
+        sounds=sounds or {},
         wide=figures.aspect([example.image for example in worst]) > figures.WIDE,
         small=SMALL,
         notes=notes,
@@ -174,11 +177,10 @@ def _width(png: bytes) -> int:
     return int.from_bytes(png[16:20], "big") * CSS_DPI // figures.DPI
 
 
-def _data(image: bytes | np.ndarray) -> str:
-    """A PNG file, or pixels, as the address of an image."""
-    kind = "png"
-    if isinstance(image, np.ndarray):
-        kind, buffer = "png" if image.size <= 3 * SMALL else "jpeg", io.BytesIO()
-        Image.fromarray(image).save(buffer, kind, quality=JPEG_QUALITY)
-        image = buffer.getvalue()
-    return f"data:image/{kind};base64,{base64.b64encode(image).decode()}"
+def _data(content: bytes | np.ndarray, kind: str = "image/png") -> str:
+    """A file of this kind, or the pixels of an image, as an address."""
+    if isinstance(content, np.ndarray):
+        form, buffer = "png" if content.size <= 3 * SMALL else "jpeg", io.BytesIO()
+        Image.fromarray(content).save(buffer, form, quality=JPEG_QUALITY)
+        kind, content = f"image/{form}", buffer.getvalue()
+    return f"data:{kind};base64,{base64.b64encode(content).decode()}"

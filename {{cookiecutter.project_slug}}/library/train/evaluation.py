@@ -36,11 +36,13 @@ def run_evaluation(run: Run) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "metrics.json", {**facts, **numbers})
     step = numbers.pop("global_step")
+    worst = {example.key for example in hook.stats.worst} if hook.stats else set()
     write_report(
         folder,
         title=f"Evaluation on the {split} set",
         metrics=numbers,
         stats=hook.stats,
+        sounds=run.modality.playable(path, worst),
         curves=read_curves(run.settings.model_dir, metrics=numbers),
         facts={**facts, "step": str(step)},
         settings=options,
