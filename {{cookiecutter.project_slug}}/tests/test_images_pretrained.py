@@ -108,8 +108,8 @@ def pretrained_values(handle: str) -> dict[str, np.ndarray]:
 
 
 def variables(model: Estimator) -> dict[str, np.ndarray]:
-    names = model.get_variable_names()
-    return {name: model.get_variable_value(name) for name in names if "Adam" not in name}
+    names = [name for name in model.get_variable_names() if "Adam" not in name]
+    return {name: model.get_variable_value(name) for name in names if "/average" not in name}
 
 
 def of_module(model: Estimator) -> dict[str, np.ndarray]:
@@ -148,6 +148,21 @@ def test_fine_tuning_trains_it_at_a_rate_of_its_own(module, tmp_path):
             1e-2 * factor, rel=0.01
         )
         assert any((after[n] != before[n]).any() for n in after if "mean" in n)
+
+
+def test_predictions_are_those_of_the_averages_of_all_its_variables(plain, tmp_path):
+    model = trained(plain, tmp_path, fine_tuning=True, learning_rate=1e-2)
+    images = {"image": IMAGES, "key": ["x"] * len(IMAGES)}
+    (found,) = model.predict(
+        lambda: tf.data.Dataset.from_tensors(images), yield_single_examples=False
+    )
+    names = [name for name in model.get_variable_names() if name.endswith("/average")]
+    value = {name.removesuffix("/average"): model.get_variable_value(name) for name in names}
+    assert value.keys() == variables(model).keys() - {"global_step", "beta1_power", "beta2_power"}
+    x = tf.nn.conv2d(IMAGES / 255, value["kernel"], 1, "SAME")
+    x = tf.nn.relu((x - value["mean"]) * tf.math.rsqrt(value["variance"] + 1e-3))
+    logits = tf.reduce_mean(x, [1, 2]) @ value["logits/kernel"] + value["logits/bias"]
+    np.testing.assert_allclose(found["probabilities"], tf.nn.softmax(logits), atol=1e-5)
 
 
 def test_a_module_without_a_list_of_trainable_variables_is_asked_for_it(tmp_path):

@@ -93,13 +93,16 @@ def _module_of_graph(handle: str, rate_factor: float | None) -> Any:
     new = [each for each in tf.compat.v1.global_variables() if id(each) not in before]
     trainable = getattr(module, "trainable_variables", [each for each in new if each.trainable])
     # A strategy lists the copies of a variable beside it, and calls all of them trainable.
-    variables = tf.compat.v1.global_variables()
+    keys, variables = tf.compat.v1.GraphKeys, tf.compat.v1.global_variables()
     copies = [copy for each in variables for copy in getattr(each, "values", ())]
-    _remove(tf.compat.v1.GraphKeys.GLOBAL_VARIABLES, copies)
-    _remove(tf.compat.v1.GraphKeys.TRAINABLE_VARIABLES, [*copies, *trainable])
+    _remove(keys.GLOBAL_VARIABLES, copies)
+    _remove(keys.TRAINABLE_VARIABLES, [*copies, *trainable])
     if rate_factor is not None:
-        for variable in trainable:
-            tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.TRAINABLE_VARIABLES, variable)
+        known = {id(each) for each in (*copies, *trainable)}
+        # Statistics of batch norm are averaged like the weights: see `averages`.
+        others = [each for each in new if id(each) not in known and each.dtype.is_floating]
+        tf.compat.v1.get_collection_ref(keys.TRAINABLE_VARIABLES).extend(trainable)
+        tf.compat.v1.get_collection_ref(keys.MOVING_AVERAGE_VARIABLES).extend(others)
         set_rate_factor(trainable, rate_factor)
     return module
 
