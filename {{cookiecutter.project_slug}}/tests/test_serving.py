@@ -3,6 +3,7 @@
 import base64
 import csv
 import dataclasses
+import importlib.util
 import io
 import json
 import re
@@ -512,6 +513,28 @@ def test_what_tflite_lacks_is_named_and_the_savedmodel_is_complete(trained, expo
     (export,) = (tmp_path / "new").iterdir()
     assert set(tf.saved_model.load(str(export)).signatures) == SIGNATURES
     assert not list(export.rglob("*tflite*"))
+
+
+@pytest.mark.slow
+def test_without_training_data_there_is_no_int8_model(exported, tmp_path, capsys):
+    exported(tflite=True, train_data=str(tmp_path / "gone"))
+    (export,) = (tmp_path / "new").iterdir()
+    assert f"no {TFLITE[2]}: there is no {tmp_path / 'gone'}" in capsys.readouterr().out
+    assert sorted(file.name for file in export.rglob("*.tflite")) == sorted(TFLITE[:2])
+
+
+@pytest.mark.slow
+def test_an_onnx_model_answers_as_the_checkpoint_or_is_refused_at_once(exported, tmp_path, capsys):
+    if not all(map(importlib.util.find_spec, ("tf2onnx", "onnxruntime"))):
+        with pytest.raises(UserError, match="--onnx: needs pip install tf2onnx onnxruntime"):
+            exported(onnx=True)
+        assert not (tmp_path / "new").exists()
+        return
+    exported(onnx=True, check=True)
+    (export,) = (tmp_path / "new").iterdir()
+    report = json.loads((export / "assets.extra/tflite.json").read_text())
+    assert report["model.onnx"]["largest_difference"] < 1e-4
+    assert capsys.readouterr().out.count("model.onnx ") == 2
 
 
 @pytest.mark.slow

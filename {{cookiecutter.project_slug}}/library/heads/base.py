@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from library.data import Target
-from library.report import EvaluationStats, class_names, collect_eval_outputs
+from library.report import EVAL_OUTPUTS, WORST, EvaluationStats, class_names
 from library.util import UserError
 
 Metrics = dict[str, tuple[tf.Tensor, Any]]
@@ -84,15 +84,24 @@ class Head(abc.ABC):
         return None
 
     def eval_outputs(self, labels: tf.Tensor, logits: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        """What `stats` counts of a batch, as `collect_eval_outputs` takes it."""
+        """What `count` of `stats` takes of a batch, [batch, ...] each, and how bad each example is.
+
+        That is float32 [batch], below 0 for no mistake.
+        """
         return ()
 
     def collect(
         self, labels: tf.Tensor, logits: tf.Tensor, images: tf.Tensor, keys: tf.Tensor
     ) -> None:
-        """Leave in the graph of an evaluation what `stats` counts, and images and keys to show."""
+        """Leave in the graph of an evaluation what StatsHook counts, and images and keys to show.
+
+        These are uint8 [batch, height, width, 3], and string [batch].
+        """
         if outputs := self.eval_outputs(labels, logits):
-            collect_eval_outputs(*outputs, images=images, keys=keys)
+            # The worst are chosen in the graph: images are large.
+            worst = tf.math.top_k(outputs[-1], tf.minimum(WORST, tf.size(outputs[-1]))).indices
+            for tensor in (*outputs, worst, tf.gather(images, worst), tf.gather(keys, worst)):
+                tf.compat.v1.add_to_collection(EVAL_OUTPUTS, tensor)
 
 
 class ClassesHead(Head):

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from library.report.kinds import MultiLabelStats, RegressionStats, class_names, label_metrics
     from library.report.kinds import mistake_caption
     from library.report.page import FILES, PAGE, read_curves, write_report
-    from library.report.stats import WORST, EvaluationStats, StatsHook, collect_eval_outputs
+    from library.report.stats import EVAL_OUTPUTS, WORST, EvaluationStats, StatsHook
     from library.report.tensorboard import EvaluationImagesHook, InputImagesHook, MeansHook
     from library.report.tensorboard import add_scalars, add_table, show_inputs
 else:

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 WORST = 24
 """Examples that are shown: the worst ones."""
-COLLECTION = "eval_outputs"
+EVAL_OUTPUTS = "eval_outputs"
+"""The collection of a graph for what StatsHook fetches."""
 
 
 class Example(NamedTuple):
@@ -45,7 +46,7 @@ class EvaluationStats(abc.ABC):
         images: Sequence[np.ndarray] = (),
         keys: Sequence[bytes] = (),
     ) -> None:
-        """Count a batch: what `collect_eval_outputs` takes, and which of its examples are shown."""
+        """Count a batch: the outputs, how bad each example is, and which ones are shown."""
         self.examples += len(badness)
         self.mistakes += int((badness >= 0).sum())
         self.count(*outputs)
@@ -83,21 +84,6 @@ class Counted(Protocol):
     def caption(self, label: Any) -> str: ...
 
 
-def collect_eval_outputs(*outputs: tf.Tensor, images: tf.Tensor, keys: tf.Tensor) -> None:
-    """Leave in the graph of an evaluation what StatsHook counts.
-
-    Args:
-        outputs: [batch, ...] each, as `count` of the stats takes them; the last one, float32, is
-            how bad each example is, below 0 for no mistake.
-        images: uint8 [batch, height, width, 3], what is shown of the examples.
-        keys: string [batch], the names of their files.
-    """
-    # The worst are chosen in the graph: images are large.
-    worst = tf.math.top_k(outputs[-1], tf.minimum(WORST, tf.size(outputs[-1]))).indices
-    for tensor in (*outputs, worst, tf.gather(images, worst), tf.gather(keys, worst)):
-        tf.compat.v1.add_to_collection(COLLECTION, tensor)
-
-
 class StatsHook(tf.compat.v1.train.SessionRunHook):
     """Counts an evaluation in `stats`, which is None where the model has not collected outputs.
 
@@ -111,7 +97,7 @@ class StatsHook(tf.compat.v1.train.SessionRunHook):
         self.stats: EvaluationStats | None = None
 
     def begin(self) -> None:
-        self.tensors = tf.compat.v1.get_collection(COLLECTION)
+        self.tensors = tf.compat.v1.get_collection(EVAL_OUTPUTS)
         self.stats = self.head.stats() if self.tensors else None
 
     def before_run(self, run_context: Any) -> Any:
