@@ -11,6 +11,11 @@ WINDOWS_PER_CALL = 64
 """Windows that one call of Python reads."""
 MIN_ENERGY = 1e-6
 """Added to energies before their logarithm: silence is -60 dB."""
+FLOAT_OPS = (
+    "ADD BATCH_MATMUL FULLY_CONNECTED GATHER LOG MAXIMUM MEAN MUL PAD REDUCE_MAX RESHAPE RSQRT "
+    "SQUARE SQUARED_DIFFERENCE STRIDED_SLICE SUB TRANSPOSE"
+)
+"""TFLite's names of the operations of a spectrogram, for which 8 bits are too few."""
 
 
 def random_windows(

@@ -45,6 +45,7 @@ class Modality(Protocol):
     SUFFIX: str  # of a shard, as ".tfrecord"
     HELP: str  # a paragraph of convert_dataset.py's --help
     ShardOptions: Any  # a dataclass of the options of its own
+    FLOAT_OPS: str  # of TFLite, with spaces between them, which an int8 model leaves in float32
     sample_data: ModuleType  # make(folder, per_class=..., seed=...) writes files to learn from
 
     def resolve_options(self, options: Any, some: Sequence[Path], known: Mapping[str, Any]) -> Any:

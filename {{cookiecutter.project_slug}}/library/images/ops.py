@@ -14,6 +14,8 @@ RAW = struct.Struct("<4s2i52x")
 """What stands before pixels that are cached decoded: a mark, height, width. It has 64 bytes, so
 that TensorFlow takes the pixels behind it without a copy."""
 RAW_MARK = b"RAW3"
+FLOAT_OPS = ""
+"""Operations of TFLite for which 8 bits are too few: none."""
 
 
 @tf.autograph.experimental.do_not_convert  # nothing here branches on tensors in Python

@@ -187,6 +187,14 @@ def _device_models(run: Run, export: Path) -> dict[str, bytes]:
             converter.optimizations = [tf.lite.Optimize.DEFAULT]
         if file == TFLITE[2]:
             converter.representative_dataset = lambda: ([row[np.newaxis]] for row in rows)
+            if run.modality.FLOAT_OPS:  # only TFLite's debugger can leave something in float32
+                lite, ops = tf.lite.experimental, run.modality.FLOAT_OPS.split()
+                debugger = lite.QuantizationDebugger(
+                    converter=converter,
+                    debug_dataset=converter.representative_dataset,
+                    debug_options=lite.QuantizationDebugOptions(denylisted_ops=ops),
+                )
+                return bytes(debugger.get_nondebug_quantized_model())
         return converter.convert()
 
     def onnx(file: str) -> bytes:
