@@ -256,7 +256,9 @@ def test_the_model_has_the_rate_of_its_data_unless_it_is_given(fresh, samples, t
     """The archive's rate, 0.475 of it as the highest frequency; checkpoint and export keep them."""
     data = tmp_path / "telephone"
     convert(samples / "test", data, "train", "--sample_rate", 8000)
-    run = make_run(data, tmp_path, test_data=str(data / "validation"), train_epochs=1)
+    run = make_run(
+        data, tmp_path, test_data=str(data / "validation"), train_epochs=1, train_batch_size=8
+    )
     found = run.for_training().hyperparameters
     assert (found.sample_rate, found.max_hz, found.win_len) == (8000, 3800.0, 3200)
     start_training(run)
