@@ -140,7 +140,7 @@ def test_fine_tuning_trains_it_at_a_rate_of_its_own(module, tmp_path):
     """The first step of Adam is the learning rate, whatever the gradient."""
     before = of_module(trained(module, tmp_path / "frozen", steps=1))
     for factor in (0.1, 0.5):
-        rates = {"learning_rate": 1e-2, "fine_tuning_rate_factor": factor}
+        rates = {"learning_rate": 1e-2, "warmup_epochs": 0, "fine_tuning_rate_factor": factor}
         model = trained(module, tmp_path / str(factor), 1, fine_tuning=True, **rates)
         after = of_module(model)
         (kernel,) = (name for name in after if name.endswith("kernel"))
