@@ -547,7 +547,7 @@ def test_the_check_has_a_line_for_all_that_is_exported(exported, capsys, tmp_pat
     rows = [line.split() for line in agreements.splitlines()[2:-1]]
     assert [row[0] for row in rows] == ["serving_default", "single", "tensors", *TFLITE]
     assert all(row[2:4] == ["of", "16"] for row in rows)
-    for name, same, _, _, largest, _ in rows[:-1]:
+    for name, same, _, _, largest, _ in rows[:4]:  # the others compute in 8 bits
         assert float(largest) <= 1e-5, name
         assert same == "16"
     assert agreements.splitlines()[-1] == f"exported to {export}"
