@@ -1,12 +1,15 @@
 """Shards, index and card: written as TensorFlow reads them, read by id, damage named."""
 
 import concurrent.futures
+import gc
 import io
 import json
 import os
 import shutil
+import warnings
 
 import numpy as np
+import psutil
 import pytest
 import tensorflow as tf
 from conftest import write_records
@@ -163,6 +166,21 @@ def test_more_shards_than_files_may_be_open_are_read(tmp_path):
         assert [*map(int, Reader(tmp_path / "many").read(ids))] == ids.tolist()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_reader_that_nobody_needs_closes_its_files(path):
+    def opened() -> int:
+        shards = [os.path.realpath(f"{path}-0000{number}-of-00002.tfrecord") for number in (0, 1)]
+        return sum(file.path in shards for file in process.open_files())
+
+    process, reader = psutil.Process(), Reader(path)
+    assert reader.read(np.arange(5)).tolist() == sum(RECORDS, [])
+    assert opened() == 2
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        del reader
+        gc.collect()
+    assert (opened(), caught) == (0, [])
 
 
 def test_a_card_of_another_version_is_refused(path, tmp_path):

@@ -12,6 +12,7 @@ import hashlib
 import os
 import struct
 import threading
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from io import FileIO
 from pathlib import Path
@@ -134,15 +135,20 @@ def index_of(shards: Sequence[str | Path]) -> np.ndarray:
     return np.array(rows, INDEX)
 
 
+def _open(shard: str) -> FileIO:
+    """An open file, closed when the last thread that reads it lets go of it."""
+    descriptor = os.open(shard, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+    file = FileIO(descriptor, closefd=False)
+    weakref.finalize(file, os.close, descriptor)
+    return file
+
+
 class Records(Examples):
     """The records of TFRecord files by number: of the shards, OPEN_FILES stay open."""
 
     def __init__(self, shards: Sequence[str], index: np.ndarray):
         self.shards, self.index = shards, index
-        # What is closed for others to be opened stays open for a thread that still reads it.
-        self._file = functools.lru_cache(OPEN_FILES)(
-            lambda shard: open(shards[shard], "rb", buffering=0)  # noqa: SIM115
-        )
+        self._file = functools.lru_cache(OPEN_FILES)(lambda shard: _open(shards[shard]))
 
     @property
     def num_examples(self) -> int:
