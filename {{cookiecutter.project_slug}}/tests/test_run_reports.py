@@ -22,7 +22,8 @@ DAMAGE = ["{", "[]", "3", "\udcff", "[" * 10**5]
 
 @pytest.fixture(scope="module")
 def evaluation(trained) -> Path:
-    """The folder of the evaluation on the test set."""
+    """The folder of the evaluation on the test set, the only one."""
+    shutil.rmtree(trained.dir / "evaluation", ignore_errors=True)  # of other tests
     run_evaluation(trained)
     return trained.dir / "evaluation" / "test"
 
