@@ -108,7 +108,8 @@ def test_training_moves_the_averages_of_batch_norm(model):
 
 
 def train_values(steps: int = 3, trainable: bool = False, **changes) -> list[np.ndarray]:
-    """All variables, or the trainable ones, after some steps."""
+    """All variables, or the trainable ones, after some steps, the first at the full rate."""
+    changes = {"warmup_epochs": 0, **changes}
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         tf.compat.v1.train.create_global_step()
         features, labels = tf.compat.v1.data.make_one_shot_iterator(batches(7, None)).get_next()

@@ -163,6 +163,7 @@ def test_the_newest_checkpoint_that_can_be_read_is_found(copy, capsys):
             assert line.endswith(f": {older} is used\n") == needed
         file.unlink()
         assert newest_checkpoint("model_dir", folder) == (older if needed else latest)
+        capsys.readouterr()
         file.write_bytes(content)
     for file in folder.glob("model.ckpt-*"):
         file.write_bytes(b"")
