@@ -15,6 +15,7 @@ import contextlib
 import os
 import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from library.config import CommandLine, DataSettings, RunSettings, parse_command_line
@@ -51,19 +52,15 @@ def run_command(line: CommandLine) -> None:
 
     parts = {"inputs": input_fn, "networks": networks, "model_fn": model_fn, "heads": HEADS}
     run = train.Run.of(line, modality=modality, **parts)
-    match line.command:
-        case "train":
-            train.start_training(run)
-        case "evaluate":
-            train.run_evaluation(run)
-        case "predict":
-            serve.predict_files(run)
-        case "export":
-            serve.export_model(run)
-        case "profile":
-            profile.profile_training(run)
-        case "runs":
-            train.list_runs()
+    commands: dict[str, Callable[[], object]] = {
+        "train": lambda: train.start_training(run),
+        "evaluate": lambda: train.run_evaluation(run),
+        "predict": lambda: serve.predict_files(run),
+        "export": lambda: serve.export_model(run),
+        "profile": lambda: profile.profile_training(run),
+        "runs": lambda: train.list_runs(),
+    }
+    commands[line.command]()
 
 
 def print_next(line: CommandLine) -> None:
