@@ -104,7 +104,8 @@ def frozen_features(run: Run) -> Convert:
     network = functools.partial(
         NETWORKS[params.network], training=False, dtype="float32", params=params, seed=run.seed
     )
-    version = f"{lite0_file().stem} {params.image_size} {params.antialias} {params.input_dtype}"
+    shown = (params.image_size, params.central_share, params.antialias, params.input_dtype)
+    version = f"{lite0_file().stem} {' '.join(map(str, shown))}"
     return images.FrozenFeatures(
         lambda record: evaluation_example(run, record)[0]["image"], network, version
     )
@@ -133,7 +134,11 @@ def evaluation_example(run: Run, record: tf.Tensor) -> tuple[Features, tf.Tensor
 def central_crop(encoded: tf.Tensor, params: Hyperparameters) -> tf.Tensor:
     """What the network sees of an image in evaluation, prediction and serving."""
     return images.central_crop(
-        encoded, image_size=params.input_size, antialias=params.antialias, dtype=params.input_dtype
+        encoded,
+        image_size=params.input_size,
+        share=params.central_share,
+        antialias=params.antialias,
+        dtype=params.input_dtype,
     )
 
 

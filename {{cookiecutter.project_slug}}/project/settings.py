@@ -4,6 +4,7 @@ The settings of a run are those of library/config/settings.py.
 """
 
 import dataclasses
+import math
 
 from library import images as modality  # noqa: F401  what this project learns from
 from library.config import Location, TrainingHyperparameters, architecture, option
@@ -54,8 +55,11 @@ class Input:
         choices=("float32", "uint8"),
     )
     antialias: bool = option(True, "average pixels when images shrink; else sample them")
-    min_crop_area: float = option(
-        0.8, "smallest share of an image in a training crop", above=0, maximum=1
+    min_crop_area: float = architecture(
+        0.8,
+        "smallest share of an image in a training crop; of the central crop in evaluation",
+        above=0,
+        maximum=1,
     )
     random_flip: bool = option(True, "flip training images with probability 0.5")
     test_augmentation: str = option(
@@ -74,6 +78,15 @@ class Hyperparameters(Network, Input, TrainingHyperparameters):
         """`image_size`, which `networks.resolve_hyperparameters` fills in where it is null."""
         assert self.image_size is not None, "resolve_hyperparameters comes first"
         return self.image_size
+
+    @property
+    def central_share(self) -> float:
+        """Edge of the crop that is seen except in training, as a share of the image's.
+
+        It is that of the smallest training crop, and at least the usual 7/8: in the whole image,
+        things are smaller than in training (Touvron et al. 2019, https://arxiv.org/abs/1906.06423).
+        """
+        return max(7 / 8, math.sqrt(self.min_crop_area))
 
     def __post_init__(self) -> None:
         if self.network == "hub" and self.hub_module is None:

@@ -199,10 +199,15 @@ def test_the_stages_of_the_chain_lead_to_its_batches(run):
     assert label == labels[0] == parse(record, run.model.target)["label"].numpy()
 
 
-@pytest.mark.parametrize("dtype", ["float32", "uint8"])
-def test_training_evaluation_and_serving_agree_where_nothing_is_random(run, data, dtype):
-    """A crop of the whole of a square image, not flipped, is what all others see of it."""
-    run = run.replace(input_dtype=dtype, random_flip=False)
+@pytest.mark.parametrize(
+    ("dtype", "area", "share"),
+    [("float32", 1, 1), ("uint8", 0.8, 0.8**0.5), ("float32", 0.08, 7 / 8)],
+)
+def test_training_evaluation_and_serving_agree_where_nothing_is_random(
+    run, data, dtype, area, share
+):
+    """The smallest crop of training that is not flipped, in the center, is what all others see."""
+    run = run.replace(input_dtype=dtype, min_crop_area=area, random_flip=False)
     evaluated = evaluated_images(run)
     records = [
         record
@@ -219,7 +224,9 @@ def test_training_evaluation_and_serving_agree_where_nothing_is_random(run, data
     assert served.dtype == evaluated.dtype == dtype
     assert (served == evaluated).all()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("library.images.random_window", lambda shape, **_: central_square(shape))
+        patch.setattr(
+            "library.images.random_window", lambda shape, **_: central_square(shape, share)
+        )
         test = run.replace(train_data=str(data / "test"), train_batch_size=1)
         trained = take(train_input(test), len(encoded))
     assert {image.tobytes() for image, _ in trained} == {image.tobytes() for image in evaluated}

@@ -43,7 +43,7 @@ def card(target: Target = CATS, head: str = "classification", **changes) -> Mode
 def test_what_is_written_is_read(tmp_path, written):
     file = written.save(tmp_path / "run")
     assert ModelCard.load(tmp_path / "run") == written
-    assert json.loads(file.read_text(encoding="utf-8"))["format_version"] == 3
+    assert json.loads(file.read_text(encoding="utf-8"))["format_version"] == 4
     assert "learning_rate" not in written.hyperparameters
     written.must_equal(ModelCard.load(tmp_path / "run"), tmp_path)
 
@@ -88,11 +88,19 @@ def test_checkpoints_of_the_second_version_hold_no_averages(tmp_path):
         card(average_decay=0.98).must_equal(old, tmp_path)
 
 
+def test_models_of_the_third_version_saw_the_whole_image(tmp_path):
+    content = dataclasses.asdict(card()) | {"format_version": 3}
+    for shape, changes in ({"image_size": 64}, {"min_crop_area": 1.0}), ({"mel_bands": 40}, {}):
+        content["hyperparameters"] = shape
+        (tmp_path / "model.json").write_text(json.dumps(content))
+        assert ModelCard.load(tmp_path).hyperparameters == shape | changes
+
+
 def test_a_missing_card_and_one_of_a_later_version_are_told(tmp_path):
     with pytest.raises(UserError, match=r"model.json: .*it belongs to the checkpoint"):
         ModelCard.load(tmp_path)
-    (tmp_path / "model.json").write_text('{"format_version": 4}')
-    with pytest.raises(UserError, match="format_version 4, but this program reads up to 3"):
+    (tmp_path / "model.json").write_text('{"format_version": 5}')
+    with pytest.raises(UserError, match="format_version 5, but this program reads up to 4"):
         ModelCard.load(tmp_path)
 
 

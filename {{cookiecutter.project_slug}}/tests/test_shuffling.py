@@ -34,7 +34,7 @@ def test_it_starts_anywhere_in_a_graph_too():
     assert found == ids(10, seed=5, epochs=3).tolist()[13:]
 
 
-N, EPOCHS = 1000, 100
+N, EPOCHS = 1000, 40
 
 
 @pytest.fixture(scope="module")

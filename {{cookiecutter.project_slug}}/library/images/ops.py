@@ -88,10 +88,13 @@ def random_window(shape: tf.Tensor, *, min_area: float, seed: tf.Tensor) -> tf.T
     return tf.concat([begin[:2], size[:2]], axis=0)
 
 
-def central_square(shape: tf.Tensor) -> tf.Tensor:
-    """The largest square in the middle: shape, int32 [3] -> top, left, height, width, int32 [4]."""
+def central_square(shape: tf.Tensor, share: float = 1.0) -> tf.Tensor:
+    """The square in the middle, its edge the share of the largest one's.
+
+    Shape, int32 [3] -> top, left, height and width in pixels, int32 [4].
+    """
     height, width = tf.unstack(shape[:2])
-    edge = tf.minimum(height, width)
+    edge = tf.cast(tf.cast(tf.minimum(height, width), tf.float32) * share, tf.int32)
     return tf.stack([(height - edge) // 2, (width - edge) // 2, edge, edge])
 
 
@@ -126,13 +129,19 @@ def normalize(images: tf.Tensor) -> tf.Tensor:
 
 @tf.autograph.experimental.do_not_convert
 def central_crop(
-    encoded: tf.Tensor, *, image_size: int, antialias: bool = True, dtype: str = "float32"
+    encoded: tf.Tensor,
+    *,
+    image_size: int,
+    share: float = 1.0,
+    antialias: bool = True,
+    dtype: str = "float32",
 ) -> tf.Tensor:
-    """The central square of an image: the input of a network everywhere except in training.
+    """A central square of an image: the input of a network everywhere except in training.
 
     What `decode_window` takes -> [image_size, image_size, 3] in [0, 255], float32 or uint8.
     """
-    image = decode_window(encoded, central_square, image_size=image_size)
+    window_of = functools.partial(central_square, share=share)
+    image = decode_window(encoded, window_of, image_size=image_size)
     return to_dtype(resize(image, image_size=image_size, antialias=antialias), image_size, dtype)
 
 

@@ -14,7 +14,7 @@ from library.data import Target
 from library.util import UserError, read_card, write_json
 
 MODEL_FILE = "model.json"
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,6 +102,8 @@ class ModelCard:
 def _upgraded(content: dict[str, Any]) -> dict[str, Any]:
     """The content of a card in the newest format; an error where it is none."""
     version, hyperparameters = content["format_version"], dict(content["hyperparameters"])
+    if version < 4 and "image_size" in hyperparameters:  # and the whole of an image was seen
+        hyperparameters |= {"min_crop_area": 1.0}
     if version < 3:  # whose checkpoints hold no averages of the weights
         hyperparameters |= {"average_decay": 0.0}
     if version == 1:  # which knew classes only
