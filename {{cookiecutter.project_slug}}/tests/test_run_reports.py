@@ -10,7 +10,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from conftest import events_of, summaries
+from conftest import events_of, make_run, summaries
 from PIL import Image
 
 from library.report import read_curves
@@ -54,6 +54,12 @@ def test_a_report_of_other_data_keeps_the_last_one(evaluation, trained, capsys):
     assert json.loads((folder / "test/metrics.json").read_text())["data"] != metrics["data"]
     shutil.rmtree(folder / "test")
     (folder / "test-1").rename(folder / "test")
+
+
+def test_the_datasets_that_are_there_are_named(data, tmp_path):
+    run = make_run(data, tmp_path, train_data=str(data / "signs"))
+    with pytest.raises(UserError, match=r"signs \(there: .*test, train, validation\): "):
+        run.card("train_data")
 
 
 def test_a_damaged_report_is_kept_like_one_of_something_else(evaluation, trained, capsys):

@@ -131,7 +131,9 @@ class Run:
             how = f"python convert_dataset.py --dataset_dir DIR/{Path(path).name}"
             if field == "validation_data":
                 how += ", or --validation_fraction 0.1 with the training data"
-            raise UserError(f"{field}: there is no dataset {path}: make one by {how}")
+            there = ", ".join(sorted(file.stem for file in Path(path).parent.glob("*.json")))
+            others = f" (there: {there})" * bool(there)
+            raise UserError(f"{field}: there is no dataset {path}{others}: make one by {how}")
         return Card.load(f"{path}.json")
 
     def for_training(self) -> "Run":
