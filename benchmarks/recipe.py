@@ -54,7 +54,8 @@ def largest_fall(log: Path) -> float:
     lines = [line.split() for line in log.read_text(encoding="utf-8").splitlines()]
     header = next(words for words in lines if words[:3] == ["step", "epoch", "loss"])
     column = header.index("accuracy")
-    rows = [words for words in lines if len(words) > column and words[0].isdecimal()]
+    rows = [words for words in lines if len(words) > column and "." in words[1]]
+    rows = [words for words in rows if words[0].isdecimal()]
     found = [100 * float(words[column]) for words in rows if words[-1] != "accuracy"]
     late = found[len(found) // 4 :]
     return max([0.0, *(a - b for a, b in zip(late, late[1:], strict=False))])

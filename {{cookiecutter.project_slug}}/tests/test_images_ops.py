@@ -82,6 +82,13 @@ def test_a_central_crop_is_the_middle_square(form, mode, share, box):
     assert np.abs(found - np.asarray(expected)).max() < (5 if form == "JPEG" else 1.5)
 
 
+@pytest.mark.parametrize("size", [(1, 1), (2, 1), (3, 3)])
+def test_of_the_smallest_images_something_is_left(size):
+    data = encoded(Image.new("RGB", size, (10, 20, 30)), "PNG")
+    found = central_crop(data, image_size=16, share=0.875).numpy()
+    assert (found == [10, 20, 30]).all()
+
+
 @pytest.mark.parametrize("form", ["JPEG", "PNG", "BMP", "GIF"])
 def test_all_formats_go_through_the_same_door(form):
     data = encoded(IMAGE, form)

@@ -89,12 +89,13 @@ def random_window(shape: tf.Tensor, *, min_area: float, seed: tf.Tensor) -> tf.T
 
 
 def central_square(shape: tf.Tensor, share: float = 1.0) -> tf.Tensor:
-    """The square in the middle, its edge the share of the largest one's.
+    """The square in the middle, its edge the share of the largest one's, and at least a pixel.
 
     Shape, int32 [3] -> top, left, height and width in pixels, int32 [4].
     """
     height, width = tf.unstack(shape[:2])
-    edge = tf.cast(tf.cast(tf.minimum(height, width), tf.float32) * share, tf.int32)
+    edge = tf.cast(share * tf.cast(tf.minimum(height, width), tf.float32), tf.int32)
+    edge = tf.maximum(edge, 1)
     return tf.stack([(height - edge) // 2, (width - edge) // 2, edge, edge])
 
 
