@@ -3,7 +3,8 @@
 python run.py                                 train, or resume where it stopped
 python run.py --config_set gtx1080ti --learning_rate 1e-4   with other options
 python run.py --new                           a new run, in runs/default-2
-python run.py runs                            compare the runs
+python run.py runs                            list the runs
+python run.py compare RUN RUN ...             say which run is better
 python run.py evaluate --split test           print and write the metrics
 python run.py predict FILE_OR_DIR ...         write predictions.csv
 python run.py export                          write a SavedModel
@@ -23,7 +24,7 @@ from library.distribute import run_local_cluster
 from library.util import redirect_native_logs, run_main
 from project.settings import Hyperparameters, modality
 
-COMMANDS = ("train", "evaluate", "predict", "export", "profile", "cluster", "runs")
+COMMANDS = ("train", "evaluate", "predict", "export", "profile", "cluster", "runs", "compare")
 
 
 def main() -> None:
@@ -46,7 +47,7 @@ def main() -> None:
 
 def run_command(line: CommandLine) -> None:
     """Do what the command line says. TensorFlow is imported here, when it is known to be right."""
-    from library import profile, serve, train
+    from library import compare, profile, serve, train
     from project import input_fn, networks
     from project.model_fn import HEADS, model_fn
 
@@ -59,6 +60,7 @@ def run_command(line: CommandLine) -> None:
         "export": lambda: serve.export_model(run),
         "profile": lambda: profile.profile_training(run),
         "runs": lambda: train.list_runs(),
+        "compare": lambda: compare.compare_runs(run),
     }
     commands[line.command]()
 

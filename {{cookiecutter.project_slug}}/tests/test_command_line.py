@@ -60,8 +60,9 @@ def test_every_field_is_a_flag_of_its_name(capsys):
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        ("evaluate", ["--split", "test"]),
+        ("evaluate or compare", ["--split", "test"]),
         ("predict", ["--input", "x"]),
+        ("compare", ["--runs", "x", "y"]),
         ("predict", ["--output", "x.csv"]),
         ("predict", ["--top_k", 3]),
         ("predict", ["--images_out", "x"]),
@@ -75,7 +76,8 @@ def test_every_field_is_a_flag_of_its_name(capsys):
 )
 def test_a_flag_of_one_command_is_refused_with_another(command, words):
     name = words[0].removeprefix("--").removeprefix("no-")
-    assert name in parse(command, *words, *["--input", "x"][: 2 * (command == "predict")]).given
+    for each in command.split(" or "):
+        assert name in parse(each, *words, *["--input", "x"][: 2 * (each == "predict")]).given
     assert mistakes("train", *words) == (f"--{name} belongs to {command}, not to train",)
 
 
@@ -210,8 +212,7 @@ def test_the_words_of_a_command_line_can_be_given_again():
     [
         (
             ["trian"],
-            "command: trian is not one of train, evaluate, predict, export, profile, cluster, runs "
-            "(did you mean train?)",
+            f"command: trian is not one of {', '.join(run.COMMANDS)} (did you mean train?)",
         ),
         (
             ["--learning_rat", "1"],

@@ -77,7 +77,7 @@ def parse_command_line(
     parser.aliases = COMMAND_ALIASES | ALIASES | {f"--{n}": f"--{x}" for n, x in ALIASES.items()}
     flags = parser.parse(
         sys.argv[1:] if argv is None else argv,
-        takes=lambda flags: "input" if flags["command"] == "predict" else "",
+        takes=lambda flags: {"predict": "input", "compare": "runs"}.get(flags["command"], ""),
     )
     command = flags["command"]
     settings = parser.resolve(Settings, flags["project_file"], flags["config_set"])
@@ -89,7 +89,8 @@ def parse_command_line(
         line = f"command: {command} is not one of {', '.join(commands)}"
         parser.add_error(line, command, commands)
     for name, option in options_of(Settings).items():
-        if command in commands and name in flags and option.rule["command"] not in ("", command):
+        takers = option.rule["command"].split(" or ") if name in flags else [""]
+        if command in commands and takers != [""] and command not in takers:
             parser.add_error(f"--{name} belongs to {option.rule['command']}, not to {command}")
     if command == "predict" and not settings.values["input"]:
         parser.add_error(

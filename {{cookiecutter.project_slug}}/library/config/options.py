@@ -58,8 +58,8 @@ def option(
         minimum, maximum: the allowed range of a number, both included.
         above: a bound that is itself not allowed.
         defines_architecture: whether a trained model can only be used with the same value.
-        command: the only command that takes its flag, whose relative paths start from where it is
-            given, not from the program's folder.
+        command: the only one that takes its flag, or "A or B"; its relative paths start from where
+            it is given, not from the program's folder.
     """
     rule = {"help": help, "choices": choices, "minimum": minimum, "maximum": maximum}
     rule |= {"above": above, "defines_architecture": defines_architecture, "command": command}

@@ -142,7 +142,15 @@ class CommandSettings:
     print_model: bool = option(
         False, "print layers, shapes, parameters, FLOPs, and stop", command="train"
     )
-    split: str = option("test", "dataset to evaluate on", choices=SPLITS, command="evaluate")
+    split: str | None = option(
+        None,
+        "dataset to evaluate on; null: test, for compare validation",
+        choices=SPLITS,
+        command="evaluate or compare",
+    )
+    runs: tuple[str, ...] = option(
+        (), "names or folders of runs, the first one the baseline; none: all", command="compare"
+    )
     input: tuple[str, ...] = option(
         (), "files, folders, patterns; - for names from standard input", command="predict"
     )

@@ -100,7 +100,7 @@ class Head(abc.ABC):
         if outputs := self.eval_outputs(labels, logits):
             # The worst are chosen in the graph: images are large.
             worst = tf.math.top_k(outputs[-1], tf.minimum(WORST, tf.size(outputs[-1]))).indices
-            for tensor in (*outputs, worst, tf.gather(images, worst), tf.gather(keys, worst)):
+            for tensor in (*outputs, worst, tf.gather(images, worst), keys):
                 tf.compat.v1.add_to_collection(EVAL_OUTPUTS, tensor)
 
 

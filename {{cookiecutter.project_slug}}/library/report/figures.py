@@ -8,6 +8,7 @@ The colors are those of Okabe and Ito, which color-blind people can tell apart.
 import contextlib
 import functools
 import io
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -23,6 +24,8 @@ from PIL import Image
 
 BLUE, ORANGE, DARK, GREY, PALE = "#0072b2", "#d55e00", "#374151", "#6b7280", "#e5e7eb"
 COLORS = {"train": BLUE, "validation": ORANGE}
+CYCLE = (BLUE, ORANGE, "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
+"""For curves of other names."""
 DPI = 144
 MOST_COUNTS, MOST_NAMES, FEW_NAMES = 20, 40, 20
 """Classes whose counts are written, and whose names all are; of more, so many names are."""
@@ -196,8 +199,8 @@ def curve(title: str, runs: Mapping[str, Sequence], *, best_step: int | None = N
     """One metric over the steps, by run: steps and values; many are pale below a running mean."""
     figure = Figure((4.6, 3))
     axes = figure.add_subplot(title=_shown(title, 2 * NAME_LENGTH), xlabel="step")
-    for name, (steps, values) in runs.items():
-        color = COLORS.get(name, GREY)
+    for (name, (steps, values)), other in zip(runs.items(), itertools.cycle(CYCLE), strict=False):
+        color = COLORS.get(name, other)
         look = {"marker": "o", "markersize": 3.5}
         if len(steps) > MOST_MARKERS:
             axes.plot(steps, values, color=color, alpha=0.25, linewidth=0.8)
@@ -211,6 +214,21 @@ def curve(title: str, runs: Mapping[str, Sequence], *, best_step: int | None = N
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     if runs:
         axes.legend(frameon=False)
+    return figure
+
+
+@_style()
+def intervals(title: str, rows: Mapping[str, Sequence[float]], *, shares: bool) -> Figure:
+    """By name a value, and where its interval begins and ends, one below the other."""
+    figure = Figure((4.6, 0.8 + 0.3 * len(rows)))
+    axes = figure.add_subplot(xlabel=title)
+    for row, (value, *ends) in enumerate(rows.values()):
+        axes.plot(ends, [row, row], color=BLUE, linewidth=3, alpha=0.4)
+        axes.plot(value, row, color=BLUE, marker="o")
+    axes.set_yticks(range(len(rows)), [_shown(name) for name in rows])
+    axes.set_ylim(len(rows) - 0.5, -0.5)  # the first one on top
+    if shares:
+        axes.xaxis.set_major_formatter(PercentFormatter(1))
     return figure
 
 

@@ -66,6 +66,12 @@ class ClassificationStats(EvaluationStats):
         terms = [np.ones_like(confidence), confidence, labels == predicted]
         np.add.at(self.bins, bins, np.stack(terms, axis=1))
 
+    def columns(self, *outputs: np.ndarray) -> dict[str, Sequence[Any]]:
+        labels, predicted, confidence = outputs
+        label, class_ = ([self.names[i] for i in each] for each in (labels, predicted))
+        error = (labels != predicted).astype(int)
+        return {"label": label, "predicted": class_, "confidence": confidence, "error": error}
+
     def caption(self, example: Example) -> str:
         label, predicted, confidence = example.outputs
         return mistake_caption(self.names[label], self.names[predicted], confidence)
@@ -108,6 +114,12 @@ class MultiLabelStats(EvaluationStats):
     def count(self, *outputs: np.ndarray) -> None:
         labels, bins = outputs
         np.add.at(self.counts, (labels, np.arange(len(self.names)), bins), 1)
+
+    def columns(self, *outputs: np.ndarray) -> dict[str, Sequence[Any]]:
+        """The error is the share of labels that are wrong."""
+        labels, predicted = outputs[0], outputs[1] >= self.limits
+        true, found = ([class_names(self.names, i) for i in each] for each in (labels, predicted))
+        return {"label": true, "predicted": found, "error": (labels != predicted).mean(axis=1)}
 
     def caption(self, example: Example) -> str:
         labels, bins = example.outputs
@@ -190,6 +202,10 @@ class RegressionStats(EvaluationStats):
         points = np.concatenate([self.points, some[np.isfinite(some).all(axis=1)]])
         # Those of the least random numbers are a fair sample, whenever they came.
         self.points = points[np.argsort(points[:, 2])[:POINTS]]
+
+    def columns(self, *outputs: np.ndarray) -> dict[str, Sequence[Any]]:
+        true, predicted = outputs
+        return {"label": true, "predicted": predicted, "error": abs(predicted - true)}
 
     def caption(self, example: Example) -> str:
         true, predicted = example.outputs

@@ -107,9 +107,8 @@ def write_report(
     share = metrics.get("accuracy", math.nan)
     if stats and stats.kind == "classification" and stats.examples and math.isfinite(share):
         notes = {"accuracy": _accuracy_note(share, rows)}
-    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"word": word_of, "data": _data, "width": _width}
-    page = environment.from_string(Path(__file__).with_name(PAGE).read_text("utf-8")).render(
+    files[PAGE] = render(
+        Path(__file__).with_name(PAGE),
         title=title,
         metrics={name: _number(name, value) for name, value in metrics.items()},
         stats=stats,
@@ -117,7 +116,6 @@ def write_report(
         drawn=drawn,
         sounds=sounds or {},
         wide=figures.aspect([example.image for example in worst]) > figures.WIDE,
-        small=SMALL,
         notes=notes,
         curves={
             name: figures.png(figures.curve(name, runs, best_step=best_step))
@@ -126,13 +124,29 @@ def write_report(
         facts=_for_others(facts),
         settings=_for_others(settings),
     )
-    files[PAGE] = page.encode("utf-8", "replace")  # the name of a file may be no Unicode
     for name in set(FILES) - files.keys():
         (folder / name).unlink(missing_ok=True)
     for name, content in files.items():
         with replacing(folder / name) as temporary:
             temporary.write_bytes(content)
     return folder / PAGE
+
+
+def render(template: Path, **values: Any) -> bytes:
+    """A page by a template; one that begins with `{% extends "report.html" %}` looks like a report.
+
+    Filters: `word`, a value as YAML has it; `data`, the address of an image or file; `width`.
+    """
+    folders = [template.parent, Path(__file__).parent]
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(folders),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"word": word_of, "data": _data, "width": _width}
+    page = environment.get_template(template.name).render(small=SMALL, **values)
+    return page.encode("utf-8", "replace")  # the name of a file may be no Unicode
 
 
 def _csv(rows: list[dict[str, Any]]) -> bytes:

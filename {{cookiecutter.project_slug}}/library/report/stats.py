@@ -1,9 +1,10 @@
 """What an evaluation finds: counted while it runs, in memory that does not grow with the data."""
 
 import abc
+import csv
 import os
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -46,13 +47,16 @@ class EvaluationStats(abc.ABC):
         images: Sequence[np.ndarray] = (),
         keys: Sequence[bytes] = (),
     ) -> None:
-        """Count a batch: the outputs, how bad each example is, and which ones are shown."""
+        """Count a batch: the outputs, how bad each example is, and which ones are shown.
+
+        `images` are those of the worst, `keys` those of all.
+        """
         self.examples += len(badness)
         self.mistakes += int((badness >= 0).sum())
         self.count(*outputs)
         shown = [
-            Example(os.fsdecode(key), float(badness[i]), image, [each[i] for each in outputs])
-            for i, image, key in zip(worst, images, keys, strict=True)
+            Example(os.fsdecode(keys[i]), float(badness[i]), image, [each[i] for each in outputs])
+            for i, image in zip(worst, images, strict=True)
             if badness[i] >= 0
         ]
         self.worst = sorted([*self.worst, *shown], key=lambda example: -example.badness)[:WORST]
@@ -63,6 +67,10 @@ class EvaluationStats(abc.ABC):
     @abc.abstractmethod
     def caption(self, example: Example) -> str:
         """What is written below the image, in two lines."""
+
+    def columns(self, *outputs: np.ndarray) -> dict[str, Sequence[Any]]:
+        """What per_example.csv says of a batch; runs are compared by the column `error`."""
+        return {}
 
     def mistakes_figure(self) -> "Figure":
         """The worst examples, side by side."""
@@ -90,10 +98,13 @@ class StatsHook(tf.compat.v1.train.SessionRunHook):
     hook = StatsHook(head)
     estimator.evaluate(input_fn, hooks=[hook])
     hook.stats
+
+    A `table` is a file that gets a row for each example.
     """
 
-    def __init__(self, head: Counted):
+    def __init__(self, head: Counted, table: IO[str] | None = None):
         self.head = head
+        self.table = csv.writer(table, lineterminator="\n") if table else None
         self.stats: EvaluationStats | None = None
 
     def begin(self) -> None:
@@ -106,4 +117,9 @@ class StatsHook(tf.compat.v1.train.SessionRunHook):
     def after_run(self, run_context: Any, run_values: Any) -> None:
         if self.stats:
             *outputs, badness, worst, images, keys = run_values.results
+            if self.table and (columns := self.stats.columns(*outputs)):
+                if not self.stats.examples:
+                    self.table.writerow(["file", *columns])
+                rows = zip(map(os.fsdecode, keys), *columns.values(), strict=True)
+                self.table.writerows(rows)
             self.stats.add(outputs, badness, worst, images, keys)

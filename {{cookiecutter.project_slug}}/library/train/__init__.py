@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING
 from library.util import lazy
 
 if TYPE_CHECKING:
+    from library.train import run_record
     from library.train.checkpoints import SafeSaver, newest_checkpoint
     from library.train.errors import assert_finite, read_divergence, translate_errors
-    from library.train.evaluation import run_evaluation
+    from library.train.evaluation import evaluation_of, run_evaluation
     from library.train.evaluator import EvaluationTable, KeptEvaluation, evaluate_checkpoint
     from library.train.evaluator import evaluate_checkpoints
     from library.train.exporter import BestCheckpointExporter, find_checkpoint, global_step_of

@@ -8,7 +8,7 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ FORMAT_VERSION = 1
 PACKAGES = ("tensorflow", "tf-keras", "tensorflow-estimator", "numpy", "Pillow")
 OWN = ("run", "model_dir", "best_model_dir")
 """Settings that differ from run to run in any case."""
+DATA = ("train_data", "validation_data")
 CHANGING = ("settings", "hyperparameters", "versions", "data")
 """Parts of a record that `append` compares with the last one."""
 
@@ -46,29 +47,32 @@ def describe(settings: Any, hyperparameters: Any, *, step: int, examples: int) -
         "git": _git(Path(__file__).parent),
         "versions": versions,
         "devices": [device.name for device in tf.config.list_physical_devices()],
-        "data": {name: _checksum(settings, name) for name in ("train_data", "validation_data")},
+        "data": {name: card_checksum(getattr(settings, name)) for name in DATA},
+        "machine": {"system": platform.platform(), "processors": os.cpu_count()},
         "settings": options_used(settings),
         "hyperparameters": options_used(hyperparameters),
     }
 
 
-def evaluated_with(settings: Any, hyperparameters: Any, *, code: str) -> dict[str, Any]:
-    """What a metric of the validation set depends on, beside the checkpoint.
+def evaluated_with(
+    settings: Any, hyperparameters: Any, *, code: str, field: str = "validation_data"
+) -> dict[str, Any]:
+    """What a metric of the dataset that an option names depends on, beside the checkpoint.
 
     Hyperparameters, such as `l2_regularization`, and `code`, a file of the project, with those
     beside it, define the loss.
     """
     files = sorted(Path(code).parent.glob("*.py"))
     return {
-        "validation_data": _checksum(settings, "validation_data"),
+        field: card_checksum(getattr(settings, field)),
         "code": hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest(),
         **options_used(hyperparameters),
     }
 
 
-def _checksum(settings: Any, name: str) -> str:
-    """The SHA-256 of the card of the dataset that an option names."""
-    card = tf.io.gfile.GFile(f"{getattr(settings, name)}.json", "rb").read()
+def card_checksum(dataset: str) -> str:
+    """The SHA-256 of the card of a dataset."""
+    card = tf.io.gfile.GFile(f"{dataset}.json", "rb").read()
     return hashlib.sha256(card).hexdigest()
 
 
@@ -154,18 +158,25 @@ def _git(folder: Path) -> dict[str, Any] | None:
         return None
 
 
-def list_runs(folder: Path = PROJECT / "runs") -> None:
-    """Print each run: its data and step, its metrics, and the options in which the runs differ."""
+def find_runs(folder: Path = PROJECT / "runs") -> list[Path]:
+    """The folders of the runs in a folder; UserError: there are none."""
     files = sorted(folder.glob(f"*/checkpoints/{FILE}"))
     if not files:
         raise UserError(f"runs: there are none in {folder}: python run.py starts the first one")
-    used = {file.parents[1]: found for file in files if (found := last_options(file.parent))}
-    names = dict.fromkeys(name for options in used.values() for name in options)
-    differ = [
-        name
-        for name in names
-        if name not in OWN and len({word_of(each.get(name)) for each in used.values()}) > 1
-    ]
+    return [file.parents[1] for file in files]
+
+
+def differing(used: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The options in which runs differ, but for those that are each run's own."""
+    names = dict.fromkeys(name for options in used for name in options if name not in OWN)
+    return [name for name in names if len({word_of(each.get(name)) for each in used}) > 1]
+
+
+def list_runs(folder: Path = PROJECT / "runs") -> None:
+    """Print each run: its data and step, its metrics, and the options in which the runs differ."""
+    runs = find_runs(folder)
+    used = {run: found for run in runs if (found := last_options(run / "checkpoints"))}
+    differ = differing([*used.values()])
     for run, options in used.items():
         step = last_step(run / "checkpoints")
         print(f"{run.name}: step {step}, trained on {shown_path(str(options.get('train_data')))}")
