@@ -23,7 +23,7 @@ demo-audio: $(VENV)/installed  ## the same for audio clips
 	cd $(SOUNDS) && $(BIN)/python demo.py
 
 test: lint  ## the fast tests in place, then those of the template
-	cd "$(TEMPLATE)" && $(PYTEST)
+	cd "$(TEMPLATE)" && $(PYTEST) --dist loadscope
 	$(BIN)/python -m pytest -p no:cacheprovider
 
 test-slow: $(VENV)/installed  ## processes, clusters, kills, fuzzing
