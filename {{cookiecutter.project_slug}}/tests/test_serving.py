@@ -339,6 +339,21 @@ def test_a_damaged_checkpoint_is_one_line(trained, inputs, tmp_path, monkeypatch
     assert {path.name for path in tmp_path.iterdir()} <= {"best", "more", "new"}
 
 
+@pytest.mark.parametrize("command", [predict_files, export_model, run_evaluation])
+def test_a_checkpoint_of_another_network_is_one_line(
+    trained, inputs, tmp_path, monkeypatch, command
+):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    best = shutil.copytree(trained.settings.best_model_dir, tmp_path / "best")
+    card = ModelCard.load(best)
+    other = card.hyperparameters | {"network": "resnet"}
+    dataclasses.replace(card, hyperparameters=other).save(best)
+    run = trained.replace(best_model_dir=best, input=(str(inputs[0]),), export_dir=tmp_path / "new")
+    with pytest.raises(UserError, match="model: the checkpoint does not fit the network"):
+        command(run.replace(output=str(tmp_path / "p.csv")))
+    assert {path.name for path in tmp_path.iterdir()} <= {"best", "more", "new"}
+
+
 def test_mistakes_are_drawn_where_folders_name_the_classes(trained, inputs, tmp_path, capsys):
     # With two folders the other way round, what is correct is a mistake.
     first, _, second = inputs

@@ -69,13 +69,14 @@ def translate_errors(run: Run, *data: str, plan: Plan | None = None) -> Iterator
     """
     try:
         yield
-    except (tf.errors.InvalidArgumentError, tf.errors.NotFoundError) as error:
-        if "have not altered the graph" in error.message:  # the words of tf.train.Saver
+    except (tf.errors.InvalidArgumentError, tf.errors.NotFoundError, ValueError) as error:
+        # The words of tf.train.Saver, and those of Estimator.export_saved_model.
+        if re.search("have not altered the graph|load all requested variables", str(error)):
             raise UserError(
                 "model: the checkpoint does not fit the network in project/networks.py: use the "
                 "version of the project that wrote it, or start a new run with --run NAME"
             ) from error
-        found = read_divergence(error)
+        found = None if isinstance(error, ValueError) else read_divergence(error)
         if not found:
             raise
         raise RunError(
