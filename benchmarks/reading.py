@@ -15,7 +15,7 @@ from common import drain, in_turns, make_dataset, make_jpeg, show_rates, timed
 
 import tensorflow as tf  # isort: skip  after library, which chooses its Keras
 from library import images
-from library.data import Card, Reader, read_by_id, shuffle_and_repeat
+from library.data import Card, Reader, read_by_id, read_stream, shuffle_and_repeat
 
 IMAGES, SIZE, BATCH, ROUNDS = 1600, 224, 64, 7
 
@@ -46,9 +46,12 @@ def main() -> None:
         reader = Reader(path)
         ids = shuffle_and_repeat(IMAGES, seed=1, epochs=1)
         by_id = ids.apply(read_by_id(reader, tf.data.AUTOTUNE)).map(lambda _, record: record)
+        buffer_mb = sum(shard.bytes for shard in card.shards) / 2**20 * 1000 / IMAGES
+        exact = read_stream(path, 1, buffer_mb=buffer_mb).take(IMAGES)
         ways = {
             "streams, no shuffle": streams,
             "streams, buffer of 1,000": streams.shuffle(1000),
+            "shuffle: stream, of the same buffer": exact.map(lambda _, record: record),
             "by id, global shuffle": by_id,
         }
         cropped = {name: pipeline(way, card) for name, way in ways.items()}

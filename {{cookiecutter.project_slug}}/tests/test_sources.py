@@ -1,5 +1,6 @@
 """Sources: each example once an epoch, with its key, from any start and any file system."""
 
+import itertools
 import os
 
 import h5py
@@ -21,6 +22,7 @@ from library.data import (
     shuffle_and_repeat,
     verify,
 )
+from library.data.tfrecord import FRAME
 from library.util import UserError
 
 COUNT = 40
@@ -90,7 +92,7 @@ def test_every_example_comes_once_an_epoch_with_its_key(many, source):
 
 
 @pytest.mark.parametrize("start", [1, 7, 39, 40, 65])
-@pytest.mark.parametrize("source", [by_id, as_files, from_hdf5, from_generator])
+@pytest.mark.parametrize("source", SOURCES)
 def test_a_source_starts_anywhere(many, source, start):
     whole = list(source(many, 0)[0].take(100).as_numpy_iterator())
     rest = list(source(many, start)[0].take(100 - start).as_numpy_iterator())
@@ -143,13 +145,29 @@ def stream(path: str, count: int, start: int = 0) -> list[int]:
     return [int(record) for _, record in dataset.as_numpy_iterator()]
 
 
-@pytest.mark.parametrize("start", [1, 8, 20, 39, 40, 65])
-def test_a_stream_that_starts_in_the_middle_has_what_is_missing(many, start):
-    """As many records as the epoch has left, none twice; then whole epochs."""
-    left = COUNT - start % COUNT
-    found = stream(many, left + COUNT, start)
-    assert len(set(found[:left])) == left
-    assert sorted(found[left:]) == list(range(COUNT))
+@pytest.mark.slow
+@pytest.mark.parametrize(("sizes", "window"), [([8] * 5, 2), ([70, 3, 120, 1, 55, 90, 64], 37)])
+def test_a_stream_that_stops_50_times_misses_nothing_and_repeats_nothing(tmp_path, sizes, window):
+    """Bytes and order are those of a stream that never stops, whatever the sizes of the shards."""
+    ends = np.cumsum(sizes)
+    shards = [range(end - size, end) for end, size in zip(ends, sizes, strict=True)]
+    path = write_records(
+        tmp_path / "many", *[[f"{number:03}".encode() for number in shard] for shard in shards]
+    )
+
+    def records(start: int, count: int) -> list[tuple[int, bytes]]:
+        buffer_mb = 2 * window * (FRAME + 3) / 2**20
+        found = read_stream(path, 3, start, buffer_mb=buffer_mb).take(count)
+        return list(found.as_numpy_iterator())
+
+    end = 4 * ends[-1]
+    whole = records(0, end)
+    epochs = np.array([number for number, _ in whole]).reshape(4, -1)
+    assert (np.sort(epochs) == np.arange(ends[-1])).all()
+    stops = np.random.default_rng(0).integers(0, end, 50)
+    stops = [0, *np.sort(stops).tolist(), end]
+    parts = [records(stop, next_ - stop) for stop, next_ in itertools.pairwise(stops)]
+    assert [*itertools.chain(*parts)] == whole
 
 
 def test_a_stream_leaves_whole_shards_unread(many, tmp_path):

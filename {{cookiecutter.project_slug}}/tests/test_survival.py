@@ -27,7 +27,7 @@ from project.settings import modality
 OPTIONS = ["--train_epochs", "12", "--epochs_between_evals", "1", "--train_batch_size", "16"]
 OPTIONS += [*small_model(), "--num_parallel_calls", "2"]
 OPTIONS += ["--learning_rate_schedule", "cosine", "--decay_epochs", "12", "--keep_best_max", "2"]
-
+STREAM = ["--shuffle", "stream", "--shuffle_buffer_mb", "0.02"]
 
 SLOW = """
 import os, time
@@ -43,8 +43,9 @@ os.replace = slow_replace
 
 
 def start(folder: Path, **environment: str) -> subprocess.Popen:
+    options = (folder / "options").read_text().split()
     return subprocess.Popen(
-        [sys.executable, "run.py", *OPTIONS],
+        [sys.executable, "run.py", *options],
         cwd=folder,
         env={**os.environ, **environment},
         stdout=subprocess.PIPE,
@@ -130,7 +131,7 @@ def finish(folder: Path) -> None:
     assert leftovers(folder) == []
 
 
-def survive(folder: Path, kills: int, seed: int = 0) -> int:
+def survive(folder: Path, kills: int, *more: str, seed: int = 0) -> int:
     """Train once in peace and once with kills, and compare; return how many hit a file.
 
     Every other kill waits for a file that is being written, and after every third one the run is
@@ -142,10 +143,11 @@ def survive(folder: Path, kills: int, seed: int = 0) -> int:
     for place in (peace, war):
         place.mkdir()
         copy_project(place)
+        (place / "options").write_text(" ".join([*OPTIONS, *more]))
         (place / "slow").mkdir()
         (place / "slow" / "sitecustomize.py").write_text(SLOW)
         words = f"--dataset_dir {samples}/train --tfrecord_filename train --tfrecord_dir data"
-        words = [*words.split(), "--validation_fraction", "0.25"]
+        words = [*words.split(), "--validation_fraction", "0.25", "--num_shards", "3"]
         subprocess.run(
             [sys.executable, "convert_dataset.py", *words], cwd=place, check=True, stdout=sys.stderr
         )
@@ -186,6 +188,12 @@ def survive(folder: Path, kills: int, seed: int = 0) -> int:
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no kill -9")
 def test_a_run_that_is_killed_five_times_ends_with_the_same_weights(tmp_path):
     assert survive(tmp_path, 5) >= 2
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no kill -9")
+def test_a_stream_that_is_killed_twice_ends_with_the_same_weights(tmp_path):
+    survive(tmp_path, 2, *STREAM)
 
 
 if __name__ == "__main__":

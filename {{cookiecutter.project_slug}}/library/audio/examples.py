@@ -40,8 +40,11 @@ def train_windows(
     seed, calls = settings.random_seed, settings.num_parallel_calls
     whole = settings.cache != "none" or settings.shuffle == "stream"
 
-    def read_shard(file: tf.Tensor, first: tf.Tensor, examples: tf.Tensor) -> tf.data.Dataset:
-        return tf.data.Dataset.range(first, first + examples).apply(read_by_id(archive, 1))
+    def read_shard(
+        file: tf.Tensor, first: tf.Tensor, examples: tf.Tensor, skipped: int | tf.Tensor = 0
+    ) -> tf.data.Dataset:
+        numbers = tf.data.Dataset.range(first + skipped, first + examples)
+        return numbers.apply(read_by_id(archive, 1))
 
     def cut(number: tf.Tensor, example: tf.Tensor, record: tf.Tensor) -> tuple[tf.Tensor, ...]:
         waveform = tf.io.decode_raw(record, tf.int16)

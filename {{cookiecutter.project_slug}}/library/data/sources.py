@@ -33,9 +33,9 @@ SHARDS_IN_TURNS = 4
 BLOCK_LENGTH = 16
 """Examples that it takes from each in turn."""
 
-ReadShard = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.data.Dataset]
-"""File of a shard, string; id of its first example, int64; number of its examples, int64 -> a
-dataset of (id, content), in order."""
+ReadShard = Callable[..., tf.data.Dataset]
+"""File of a shard, string; id of its first example; number of its examples; how many of them to
+skip, 0 by default; all int64 -> a dataset of (id, content), in order."""
 
 
 def read_by_id(source: Source, num_parallel_calls: int) -> Transformation:
@@ -79,9 +79,11 @@ def read_files(files: Sequence[str], num_parallel_calls: int) -> Transformation:
 # ---- shards as streams -------------------------------------------------------------------------
 
 
-def read_tfrecords(file: tf.Tensor, first: tf.Tensor, examples: tf.Tensor) -> tf.data.Dataset:
+def read_tfrecords(
+    file: tf.Tensor, first: tf.Tensor, examples: tf.Tensor, skipped: int | tf.Tensor = 0
+) -> tf.data.Dataset:
     """The records of one file: a `ReadShard`."""
-    return tf.data.TFRecordDataset(file).enumerate(first)
+    return tf.data.TFRecordDataset(file).skip(skipped).enumerate(first + skipped)
 
 
 def read_in_order(path: str | Path, read_shard: ReadShard = read_tfrecords) -> tf.data.Dataset:
@@ -106,33 +108,63 @@ def read_stream(
 ) -> tf.data.Dataset:
     """All examples without end, roughly shuffled, from storage where random reads are slow.
 
-    Every epoch reads the shards in an order of its own, some of them in turns, through a buffer of
-    serialized examples, `buffer_mb` megabytes large. It has every example once, in an order that
-    follows from the seed alone. A `start` in the middle is approximate: shards that come before it
-    are left out unread, then as many examples as are missing. So this one epoch has the right
-    number of examples, but some that were in the buffer or in half-read shards come again, others
-    never. The result is a dataset of (id, int64; content).
+    Every epoch reads the shards in an order of its own, some of them in turns, and cuts what it
+    reads into windows, each of which is shuffled: half of `buffer_mb` megabytes of serialized
+    examples, as one window is read while the one before is used. Every epoch has every example
+    once. All of the order follows from seed and position, so a `start` in the middle is exact: it
+    reads its window again, of the shards that are not behind it. The result is a dataset of
+    (id, int64; content).
     """
-    card = Card.load(f"{path}.json")
-    shards = [tf.constant(each) for each in _shards(path)]
-    num_shards, total_bytes = len(card.shards), sum(shard.bytes for shard in card.shards)
-    buffer_size = max(1, int(buffer_mb * 2**20 * card.num_examples / total_bytes))
-    first_epoch, skipped = divmod(start, card.num_examples)
+    card, (files, firsts, examples) = Card.load(f"{path}.json"), _shards(path)
+    total, num_shards = card.num_examples, len(files)
+    in_half = buffer_mb / 2 * 2**20 * total / sum(shard.bytes for shard in card.shards)
+    num_windows = -(-total // max(1, int(in_half)))
+    # Of nearly equal sizes: a small one at the end of an epoch would hardly be shuffled.
+    window = -(-total // num_windows)
+    turns = -(-num_shards // -(-num_shards // SHARDS_IN_TURNS))
+    first_epoch, position = divmod(start, total)
+    first_window, skipped = divmod(position, window)
 
+    @tf.autograph.experimental.do_not_convert
     def read_epoch(epoch: tf.Tensor, order: tf.Tensor) -> tf.data.Dataset:
-        skip = tf.where(tf.equal(epoch, first_epoch), tf.constant(skipped, tf.int64), 0)
-        ends = tf.cumsum(tf.gather(shards[-1], order))
-        unread = tf.boolean_mask(order, ends > skip)
-        skip -= tf.reduce_max(tf.where(ends <= skip, ends, 0))
+        """Windows: pairs of datasets, of ids and of contents."""
+        done = tf.where(
+            tf.equal(epoch, first_epoch), tf.constant(first_window * window, tf.int64), 0
+        )
+        shards = [tf.gather(each, order) for each in (files, firsts, examples)]
+        groups = tf.data.Dataset.from_tensor_slices((*shards, tf.cumsum(shards[-1]))).batch(turns)
+        unread = groups.filter(lambda *group: group[-1][-1] > done)
+        return unread.flat_map(lambda *group: read_group(*group, done)).window(window)
+
+    @tf.autograph.experimental.do_not_convert
+    def read_group(
+        files: tf.Tensor, firsts: tf.Tensor, examples: tf.Tensor, ends: tf.Tensor, done: tf.Tensor
+    ) -> tf.data.Dataset:
+        """Some shards in turns, without those of their examples that come before `done`."""
+        skip = tf.maximum(done - ends[-1] + tf.reduce_sum(examples), 0)
+        # In each round that no shard is too short for, each gives a block.
+        a_round = BLOCK_LENGTH * tf.size(files, tf.int64)
+        rounds = tf.minimum(skip // a_round, tf.reduce_min(examples) // BLOCK_LENGTH)
         return (
-            tf.data.Dataset.from_tensor_slices(tuple(tf.gather(each, unread) for each in shards))
-            .interleave(read_shard, cycle_length=SHARDS_IN_TURNS, block_length=BLOCK_LENGTH)
-            .skip(skip)
-            .shuffle(buffer_size, seed=tf.cast(seed + epoch, tf.int64))
+            tf.data.Dataset.from_tensor_slices((files, firsts, examples))
+            .interleave(
+                lambda *shard: read_shard(*shard, rounds * BLOCK_LENGTH),
+                cycle_length=turns,
+                block_length=BLOCK_LENGTH,
+            )
+            .skip(skip - rounds * a_round)
         )
 
+    @tf.autograph.experimental.do_not_convert
+    def shuffled(number: tf.Tensor, examples: tuple[tf.data.Dataset, ...]) -> tf.data.Dataset:
+        # In this function, in place of the seed of the graph around it; 0 means none there.
+        tf.compat.v1.set_random_seed(seed or -1)
+        return tf.data.Dataset.zip(examples).shuffle(window, number, reshuffle_each_iteration=False)
+
     orders = shuffle_and_repeat(num_shards, seed, first_epoch * num_shards).batch(num_shards)
-    return orders.enumerate(first_epoch).flat_map(read_epoch)
+    windows = orders.enumerate(first_epoch).flat_map(read_epoch).prefetch(1)
+    numbered = windows.enumerate(first_epoch * num_windows + first_window)
+    return numbered.flat_map(shuffled).skip(skipped)
 
 
 # ---- a Python generator ------------------------------------------------------------------------
