@@ -81,6 +81,7 @@ def train_input(run: Run) -> tf.data.Dataset:
             num_workers=run.cluster.num_workers,
             worker=run.cluster.worker,
             to_cache=to_cache,
+            classes_of=images.classes_of,
         )
         .apply(stage("read"))
         # One example a call: several are decoded at the same time, and none waits for a batch.
@@ -113,7 +114,7 @@ def frozen_features(run: Run) -> Convert:
 
 def overfit_input(run: Run) -> tf.data.Dataset:
     """Batches of `overfit` training examples as in evaluation, the same ones again and again."""
-    settings = run.replace(cache="none", cache_decoded=False).settings
+    settings = run.replace(cache="none", cache_decoded=False, sampling="natural").settings
     return (
         train_records(settings)
         .take(settings.overfit)

@@ -290,8 +290,8 @@ def test_all_mistakes_are_told_at_once(sets):
 
 def test_all_contradictions_are_told_at_once():
     words = ["--shuffle", "stream", "--cache", "memory", "--limit_train_examples", 5]
-    words += ["--epochs_between_evals", 99]
-    assert len(mistakes(*words)) == 3
+    words += ["--epochs_between_evals", 99, "--sampling", "balanced"]
+    assert len(mistakes(*words)) == 4
 
 
 # ---- as a process ------------------------------------------------------------------------------

@@ -36,6 +36,7 @@ EFFECTS: dict[str, tuple] = {
     "test_data": ("more/train", EVALUATION),
     "shuffle": ("stream", WEIGHTS),
     "shuffle_buffer_mb": (1e-3, WEIGHTS, {"shuffle": "stream"}),
+    "sampling": ("balanced", WEIGHTS),
     "cache": ("file", CACHE),
     "cache_decoded": (True, CACHE, {"cache": "file"}),
     "cache_dir": ("elsewhere", FOLDERS, {"cache": "file"}),

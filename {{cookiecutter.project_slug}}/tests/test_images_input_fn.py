@@ -1,7 +1,9 @@
 """The input: every example once an epoch, the same order after a restart, the same pixels."""
 
 import collections
+import dataclasses
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -9,10 +11,11 @@ import pytest
 import tensorflow as tf
 from conftest import make_run
 
-from library.data import Card, stages_of, train_records
-from library.images import central_square, train_keys
+from library.data import Card, Reader, stages_of, train_records
+from library.images import central_square, classes_of, train_keys
 from library.images import parse_example as parse
 from library.train import Plan, Run
+from library.util import UserError
 from project.input_fn import (
     evaluation_input,
     overfit_input,
@@ -55,8 +58,12 @@ def take_in_a_graph(make, batches: int) -> list[tuple[np.ndarray, np.ndarray]]:
         return [session.run((features["image"], labels)) for _ in range(batches)]
 
 
-@pytest.mark.parametrize("step", [1, 7, 20])
-def test_training_goes_on_where_it_stopped(run, step):
+@pytest.mark.parametrize(
+    ("step", "order"),
+    [(1, {}), (7, {}), (20, {}), (7, {"shuffle": "stream"}), (7, {"sampling": "balanced"})],
+)
+def test_training_goes_on_where_it_stopped(run, step, order):
+    run = run.replace(**order)
     whole = take(train_input(run), 30)
     rest = take(train_input(at(run, 8 * step)), 30 - step)
     in_a_graph = take_in_a_graph(lambda: train_input(at(run, 8 * step)), 30 - step)
@@ -69,7 +76,8 @@ def test_training_goes_on_where_it_stopped(run, step):
 
 def keys(run: Run, start: int = 0, num_workers: int = 1, worker: int = 0, *, count: int):
     """The names of the first records."""
-    records = train_records(run.settings, start, num_workers=num_workers, worker=worker)
+    share = {"num_workers": num_workers, "worker": worker}
+    records = train_records(run.settings, start, **share, classes_of=classes_of)
     target = run.model.target
     taken = records.take(count).as_numpy_iterator()
     return [parse(record, target)["key"].numpy().decode() for *_, record in taken]
@@ -84,6 +92,30 @@ def test_an_epoch_has_every_example_once(run, shuffle):
     assert len(set(epochs[0])) == n
     assert epochs[0] != epochs[1] != epochs[2]
     assert seen == keys(run, count=3 * n), "the order follows from the seed"
+
+
+@pytest.mark.parametrize("cache", ["none", "memory"])
+def test_sampling_has_each_class_in_its_share(run, cache):
+    run = run.replace(sampling="balanced", cache=cache)
+    card = run.card("train_data")
+    source = Reader(run.settings.train_data)
+    expected = [
+        parse(each, card.target)["label"].numpy()
+        for each in source.read(np.arange(source.num_examples))
+    ]
+    assert classes_of(source).tolist() == expected
+    labels = np.concatenate([labels for _, labels in take(train_input(run), 300)])
+    shares = np.bincount(labels) / len(labels)
+    np.testing.assert_allclose(shares, 1 / len(card.classes), atol=0.05)
+
+
+def test_sampling_needs_one_class_per_file(run, data, tmp_path):
+    shutil.copytree(data, tmp_path / "values")
+    card = Card.load(data / "train.json")
+    dataclasses.replace(card, label="value", classes=[]).save(tmp_path / "values" / "train.json")
+    changed = run.replace(train_data=str(tmp_path / "values" / "train"), sampling="sqrt")
+    with pytest.raises(UserError, match="sampling: sqrt needs one class per file, but .* values"):
+        changed.for_training()
 
 
 @pytest.mark.parametrize("num_workers", [1, pytest.param(3, marks=pytest.mark.slow)])
@@ -105,7 +137,9 @@ def test_every_example_is_seen_once_an_epoch_whatever_interrupts(run, num_worker
     assert set(collections.Counter(whole).values()) == {3}
 
 
-def test_the_keys_of_a_batch_are_those_of_its_images(run):
+@pytest.mark.parametrize("order", [{}, {"shuffle": "stream"}, {"sampling": "sqrt"}])
+def test_the_keys_of_a_batch_are_those_of_its_images(run, order):
+    run = run.replace(**order)
     assert train_keys(run.settings, 40, 8) == keys(run, count=48)[-8:]
 
 

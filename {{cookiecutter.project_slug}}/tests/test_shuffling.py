@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from library.data import random_shard, shuffle_and_repeat
+from library.data import mix_and_repeat, random_shard, shuffle_and_repeat
 
 
 def ids(*args, **kwargs) -> np.ndarray:
@@ -104,3 +104,33 @@ def test_without_epochs_it_has_no_end():
 def test_nonsense_is_refused(n, start):
     with pytest.raises(ValueError, match="num_examples must be at least 1"):
         shuffle_and_repeat(n, seed=1, start=start)
+
+
+# ---- mixtures ----------------------------------------------------------------------------------
+
+PARTS = [np.arange(700), np.arange(700, 735), np.array([800]), np.arange(1000, 1290)]
+
+
+def mixed(weights: list[float], count: int, start: int = 0) -> np.ndarray:
+    ids = mix_and_repeat(PARTS, weights, 5, start).batch(count).take(1)
+    return next(iter(ids.as_numpy_iterator()))
+
+
+@pytest.mark.parametrize("weights", [[1, 1, 1, 1], [26.5, 5.9, 1, 17.0], [0.7, 0.2, 0.001, 0.099]])
+def test_each_part_has_its_share_and_each_of_its_ids_once_per_epoch(weights):
+    found = mixed(weights, 100_000)
+    for part, weight in zip(PARTS, weights, strict=True):
+        drawn = found[np.isin(found, part)]
+        assert abs(len(drawn) / 100_000 - weight / sum(weights)) < 1e-3
+        epochs = drawn[: len(drawn) // len(part) * len(part)].reshape(-1, len(part))
+        assert (np.sort(epochs) == part).all()
+        assert len(part) == 1 or (epochs[0] != epochs[1]).any()
+
+
+def test_a_mixture_starts_anywhere():
+    weights = [1.0, 2.0, 3.0, 4.0]
+    whole = mixed(weights, 31_000)
+    for start in (1, 9_999, 10_000, 12_345, 30_000):
+        assert (mixed(weights, 1_000, start) == whole[start : start + 1_000]).all()
+    far = 10**9
+    assert (mixed(weights, 99, far + 1)[:-1] == mixed(weights, 99, far)[1:]).all()

@@ -121,7 +121,7 @@ def overfit_input(run: Run) -> tf.data.Dataset:
     Returns:
         Batches as those of `evaluation_input`, without end.
     """
-    settings = run.replace(cache="none", cache_decoded=False).settings
+    settings = run.replace(cache="none", cache_decoded=False, sampling="natural").settings
     windows = audio.train_windows(settings, open_archive(run, settings.train_data), 1)
     ids = windows.take(settings.overfit).map(lambda number, example, window: example)
     return whole_clips(run, settings.train_data, ids, settings.train_batch_size).cache().repeat()

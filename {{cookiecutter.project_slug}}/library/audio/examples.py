@@ -61,6 +61,7 @@ def train_windows(
         open_data=lambda path: archive,
         read_shard=read_shard,
         read=read_by_id if whole else read_windows,
+        classes_of=lambda source: archive.index["label"],
     )
     return records.map(cut, num_parallel_calls=calls) if whole else records
 

@@ -58,6 +58,11 @@ class InputSettings:
         choices=("global", "stream"),
     )
     shuffle_buffer_mb: float = option(256, "megabytes that shuffle: stream mixes", above=0)
+    sampling: str = option(
+        "natural",
+        "share of each class in what is trained on; balanced: the same; sqrt: between the two",
+        choices=("natural", "balanced", "sqrt"),
+    )
     cache: str = option(
         "none", "where training data stays after the first read", choices=("none", "memory", "file")
     )
@@ -206,6 +211,8 @@ class Settings(
                 self.model_dir == self.best_model_dir
             ),
             "limit_train_examples: needs shuffle: global": self.limit_train_examples and stream,
+            f"sampling: {self.sampling} needs shuffle: global": self.sampling != "natural"
+            and stream,
             f"cache: {self.cache} needs shuffle: global": self.cache != "none" and stream,
             "cache_decoded: needs cache: memory or cache: file": (
                 self.cache_decoded and self.cache == "none"

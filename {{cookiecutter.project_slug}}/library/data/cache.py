@@ -19,7 +19,7 @@ import tensorflow as tf
 from library.config import Settings
 from library.data.card import Card
 from library.data.modality import Source
-from library.data.order import shuffle_and_repeat
+from library.data.order import mix_and_repeat, shuffle_and_repeat
 from library.data.sources import ReadShard, read_by_id, read_in_order, read_stream, read_tfrecords
 from library.data.stages import Transformation
 from library.data.tfrecord import Reader, write_index, write_shard
@@ -47,6 +47,7 @@ def train_records(
     open_data: Callable[[str], Source] = Reader,
     read_shard: ReadShard = read_tfrecords,
     read: Callable[[Source, int], Transformation] = read_by_id,
+    classes_of: Callable[[Source], np.ndarray] | None = None,
 ) -> tf.data.Dataset:
     """The training examples of a run, shuffled, without end.
 
@@ -59,6 +60,7 @@ def train_records(
         read_shard: reads a shard where they are a stream, or go to a cache.
         read: what makes samples, (number, id), into the result; called with the source and
             `num_parallel_calls`.
+        classes_of: the class of each example, int64 [n], for a `sampling` that is not natural.
 
     Returns:
         A dataset of (number of the sample in the run, int64; id of the example, int64; content).
@@ -79,7 +81,15 @@ def train_records(
         with tf.__internal__.eager_context.eager_mode():  # also where an Estimator makes its graph
             source = _cached(path, settings.cache, convert, settings.cache_dir, read_shard)
     # Ids are shuffled, never examples: a global shuffle that takes no memory.
-    ids = shuffle_and_repeat(num_train_examples(settings, source), seed, start)
+    num_examples = num_train_examples(settings, source)
+    if settings.sampling == "natural":
+        ids = shuffle_and_repeat(num_examples, seed, start)
+    else:
+        assert classes_of, "sampling needs the classes"
+        classes = classes_of(source)[:num_examples]
+        parts = [np.flatnonzero(classes == each) for each in np.unique(classes)]
+        power = 0.5 if settings.sampling == "sqrt" else 0
+        ids = mix_and_repeat(parts, [len(part) ** power for part in parts], seed, start)
     samples = tf.data.Dataset.zip((numbers, ids.shard(num_workers, worker)))
     return samples.apply(read(source, settings.num_parallel_calls)).with_options(options)
 

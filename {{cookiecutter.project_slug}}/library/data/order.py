@@ -1,11 +1,16 @@
 """The order of examples as a pure function of (seed, epoch, position)."""
 
+from collections.abc import Sequence
+
+import numpy as np
 import tensorflow as tf
 
 from library.data.stages import Transformation
 
 POSITIONS_PER_CALL = 4096
 """A vector of positions costs one op; a larger one gains no more and takes memory."""
+DRAWS_PER_BLOCK = 10_000
+"""In so many draws, each part of a mixture has its share to 1 / 10,000."""
 
 
 def shuffle_and_repeat(
@@ -52,6 +57,44 @@ def shuffle_and_repeat(
 
     end = tf.int64.max if epochs is None else epochs
     return tf.data.Dataset.range(first_epoch, end).flat_map(permutation)
+
+
+def mix_and_repeat(
+    parts: Sequence[np.ndarray], weights: Sequence[float], seed: int, start: int = 0
+) -> tf.data.Dataset:
+    """Ids drawn from parts, int64 [n] each, in the proportion of their weights, without end.
+
+    A part has every id once before one comes again, then in a new order. As in
+    `shuffle_and_repeat`, all follows from seed and position, and a start costs the same anywhere.
+    """
+    even = -(-DRAWS_PER_BLOCK // len(parts)) * len(parts)  # divides equal weights without a rest
+    ends = np.round(np.cumsum(weights) / np.sum(weights) * even)
+    shares = np.maximum(1, np.diff(ends, prepend=0)).astype(np.int64)  # of each part in a block
+
+    # Of RandomState, whose numbers are the same in any NumPy.
+    def permutation(size: int, *key: int | np.integer) -> np.ndarray:
+        return np.random.RandomState(np.array([seed, *key])).permutation(size)
+
+    def block(number: np.int64) -> np.ndarray:
+        drawn = []
+        for part, (ids, share) in enumerate(zip(parts, shares, strict=True)):
+            first, skipped = divmod(number * share, len(ids))
+            epochs = range(first, first + 1 + (skipped + share - 1) // len(ids))
+            orders = [ids[permutation(len(ids), part, epoch)] for epoch in epochs]
+            drawn.append(np.concatenate(orders)[skipped : skipped + share])
+        # Which part comes when; each gives its ids in their order.
+        turns = np.repeat(np.arange(len(parts)), shares)[permutation(shares.sum(), number)]
+        result = np.empty(len(turns), np.int64)
+        result[np.argsort(turns, kind="stable")] = np.concatenate(drawn)
+        return result
+
+    def ids_of(number: tf.Tensor) -> tf.Tensor:
+        ids = tf.numpy_function(block, [number], tf.int64, stateful=False)
+        return tf.ensure_shape(ids, [shares.sum()])
+
+    first, skipped = divmod(start, int(shares.sum()))
+    blocks = tf.data.Dataset.range(first, tf.int64.max).map(ids_of).prefetch(1)
+    return blocks.unbatch().skip(skipped)
 
 
 def random_shard(shard_size: int, dataset_size: int, *, seed: int) -> Transformation:

@@ -6,8 +6,9 @@ from library.util import lazy
 
 if TYPE_CHECKING:
     from library.images import sample_data
-    from library.images.examples import FrozenFeatures, decoded_examples, encoded_examples
-    from library.images.examples import features_of, parse_example, playable, train_keys
+    from library.images.examples import FrozenFeatures, classes_of, decoded_examples
+    from library.images.examples import encoded_examples, features_of, parse_example, playable
+    from library.images.examples import train_keys
     from library.images.files import Jpeg, ShardOptions, blank_image, canonical_bytes, canonicalize
     from library.images.files import resolve_options
     from library.images.ops import FLOAT_OPS, central_crop, central_square, decode_window, normalize

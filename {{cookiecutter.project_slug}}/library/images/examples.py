@@ -2,20 +2,22 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 
 from library.config import URL, Settings
-from library.data import UNLABELED, Card, Reader, Target, read_in_order, train_records
+from library.data import UNLABELED, Card, Reader, Source, Target, read_in_order, train_records
 from library.images.ops import RAW, RAW_MARK
 from library.images.records import CLASS, ENCODED, FILENAME, FORMAT, VALUE, Example
 
 FEATURE_DTYPE = np.dtype("<f4")
 FEATURES_AT_ONCE = 16
 """Images that a frozen network takes at once."""
+CLASS_WITHIN = 64
+"""Bytes at the beginning of a record."""
 
 
 @tf.autograph.experimental.do_not_convert  # which takes 0.3 s
@@ -103,9 +105,26 @@ def _replaced(record: bytes, content: bytes, kind: bytes) -> bytes:
 def train_keys(settings: Settings, start: int, count: int) -> list[str]:
     """The names of the files of `count` training examples, from the sample `start` of a run."""
     to_cache = decoded_examples if settings.cache_decoded else None
-    records = train_records(settings, start, to_cache=to_cache).take(count)
+    records = train_records(settings, start, to_cache=to_cache, classes_of=classes_of).take(count)
     keys = records.map(lambda number, key, record: parse_example(record, Target("none"))["key"])
     return [key.decode(errors="replace") for key in keys.as_numpy_iterator()]
+
+
+def classes_of(source: Source) -> np.ndarray:
+    """The class of each image, int64 [n], of the first bytes of its record: keys are sorted."""
+    records: Iterable[bytes]
+    if isinstance(source, Reader):
+        records = source.beginnings(CLASS_WITHIN)
+    else:  # in memory
+        records = source.read(np.arange(source.num_examples))
+    feature = Example().features.feature[CLASS]
+
+    def class_of(record: bytes) -> int:
+        _, _, value = record[:CLASS_WITHIN].partition(CLASS.encode() + b"\x12")  # field 2, a byte
+        feature.ParseFromString(value[1 : 1 + value[0]])  # behind its length, a byte
+        return feature.int64_list.value[0]
+
+    return np.fromiter(map(class_of, records), np.int64)
 
 
 def encoded_examples(path: str | Path, count: int) -> list[bytes]:

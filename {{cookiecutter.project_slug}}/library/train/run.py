@@ -143,6 +143,11 @@ class Run:
         validation.files(self.settings.validation_data)
         if card.label == "none":
             raise UserError(f"train_data: {self.settings.train_data} has no labels to learn")
+        if self.settings.sampling != "natural" and card.label != "class":
+            raise UserError(
+                f"sampling: {self.settings.sampling} needs one class per file, but "
+                f"{self.settings.train_data} has {card.target}"
+            )
         params = self.networks.resolve_hyperparameters(self.hyperparameters, self.settings)
         params = dataclasses.replace(params, head=self._head_name(card))
         model = ModelCard.of(params.head, card.target, params)
