@@ -6,6 +6,7 @@ import dataclasses
 import errno
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -510,3 +511,25 @@ def test_a_quota_that_is_used_up_is_one_line(samples, tmp_path, monkeypatch, ste
         process = convert(samples / "test", tmp_path / "out", "test", status=1)
     assert process.stderr.startswith(f"error: {tmp_path / 'out'}: no space left; finished shards")
     convert(samples / "test", tmp_path / "out", "test")
+
+
+def test_a_contact_sheet_has_examples_duplicates_and_rejections(samples, tmp_path):
+    folder, out = tmp_path / "test", tmp_path / "out"
+    shutil.copytree(samples / "test", folder)
+    first = next(path for path in sorted(folder.rglob("*")) if path.is_file())
+    again, broken = (first.with_name(f"{name}{first.suffix}") for name in ("again", "<broken>"))
+    shutil.copy(first, again)
+    broken.write_bytes(b"nothing")
+    convert(folder, out, "test", "--max_rejected", 1, "--contact_sheet")
+    sheet = out / "test.contact_sheet.html"
+    page = sheet.read_text()
+    shown = re.findall(r'src="data:(?:image/jpeg|audio/flac);base64,[^"]+"', page)
+    assert len(shown) >= 2 * len([*folder.iterdir()]) + 2
+    assert "http" not in page, "it needs nothing beside it"
+    for name in (first.name, again.name, "&lt;broken&gt;", "not an "):
+        assert name in page
+    for name, count in json.loads((out / "test.json").read_text())["examples_per_class"].items():
+        assert f"<th>{name}</th><td>{count}</td>" in page
+    sheet.unlink()
+    convert(folder, out, "test", "--contact_sheet")
+    assert sheet.read_text() == page, "a finished dataset is left as it is"

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from library.audio.augmentation import change, mask
     from library.audio.examples import encoded_examples, labels_of, playable, read_clips
     from library.audio.examples import train_keys, train_windows
-    from library.audio.files import canonical_waveform, read_audio, wav_bytes
+    from library.audio.files import canonical_waveform, measures, preview, read_audio, wav_bytes
     from library.audio.ops import FLOAT_OPS, covering_windows, log_mel, random_windows, to_float
     from library.audio.records import HELP, SUFFIX, UNIT, ShardOptions, canonicalize, check_shard
     from library.audio.records import open_data, resolve_options, write_shard

@@ -1,6 +1,7 @@
 """Audio clips as files: what they hold, and what they become for a dataset or a prediction."""
 
 import io
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -17,6 +18,7 @@ UNKNOWN_FRAMES = 2**63 - 1
 """What libsndfile reports for a FLAC that was written into a pipe."""
 SPARE_FRAMES = 1152
 """One frame of MP3: decoders do not agree whether the first and the last one count."""
+PREVIEW_RATE, PREVIEW_SECS = 16_000, 2
 CHUNKED: dict[bytes, tuple[Literal["little", "big"], bytes]] = {
     b"RIFF": ("little", b"data"),
     b"FORM": ("big", b"SSND"),
@@ -112,6 +114,21 @@ def canonical_waveform(data: bytes, *, sample_rate: int) -> np.ndarray:
         if not len(waveform):
             raise BadFileError("no samples at this rate")
     return np.clip(np.rint(waveform * 32768), -32768, 32767).astype(np.int16)
+
+
+def measures(path: Path) -> dict[str, float]:
+    """Length and sample rate of a file, by its header: see `library.data.Modality`."""
+    try:
+        found = soundfile.info(str(path))
+    except (OSError, soundfile.LibsndfileError):
+        return {}
+    return {"seconds": found.duration, "samples per second": found.samplerate}
+
+
+def preview(data: bytes) -> tuple[str, bytes]:
+    """The beginning of a clip as a FLAC file: see `library.data.Modality`."""
+    beginning = canonical_waveform(data, sample_rate=PREVIEW_RATE)[: PREVIEW_SECS * PREVIEW_RATE]
+    return "audio/flac", wav_bytes(beginning, sample_rate=PREVIEW_RATE, kind="FLAC")
 
 
 def wav_bytes(waveform: np.ndarray, *, sample_rate: int, kind: str = "WAV") -> bytes:

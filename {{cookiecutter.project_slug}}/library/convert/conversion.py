@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from library.convert.contact_sheet import write_contact_sheet
 from library.convert.finish import finish, put_in_place
 from library.convert.jobs import ShardJob, verify_shard
 from library.convert.listing import Files, list_files, some_paths, split_folders
@@ -63,6 +64,9 @@ def _convert(options: ConvertOptions, shard_options: Any, modality: Modality) ->
     names = ("labels", "unlabeled", "follow_links", "group_by")
     given = {name: getattr(options, name) for name in names}
     listing = list_files(options.root, known=known, optional=options.may_differ, **given)
+    if options.contact_sheet and not options.overwrite and Path(f"{options.path}.json").exists():
+        write_contact_sheet(options, listing, modality)
+        return
     options.check_places(modality.UNIT)
     if listing.unlisted:
         print(f"{counted(listing.unlisted, 'files')} in {options.root} not in {options.labels}")
@@ -87,6 +91,8 @@ def _convert(options: ConvertOptions, shard_options: Any, modality: Modality) ->
             print(f"shards {options.shards} are written; --finalize ends it when all are there")
         else:
             finish(plan, jobs)
+            if options.contact_sheet:
+                write_contact_sheet(options, listing, modality)
 
 
 def verify(options: ConvertOptions, modality: Modality) -> None:

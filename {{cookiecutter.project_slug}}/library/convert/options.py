@@ -76,6 +76,10 @@ class _Work:
     finalize: bool = option(False, "only index and card, of shards that other machines wrote")
     runner: str | None = option(None, "Apache Beam's runner, as DirectRunner, instead of processes")
     beam_options: str | None = option(None, "Beam's own options, in one line")
+    contact_sheet: bool = option(
+        False,
+        "also write <name>.contact_sheet.html, a look at the files; also of a finished dataset",
+    )
     verify: bool = option(False, "read a finished dataset, and name its faults")
 
 

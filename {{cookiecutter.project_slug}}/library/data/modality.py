@@ -61,6 +61,15 @@ class Modality(Protocol):
         same: EDGE x EDGE of brightness or loudness, and any number that tell more.
         """
 
+    def measures(self, path: Path) -> dict[str, float]:
+        """What can be measured of a file without decoding it; nothing of one that is broken."""
+
+    def preview(self, data: bytes) -> tuple[str, bytes]:
+        """A small image or sound that a page shows of a file: its type, as image/jpeg, and bytes.
+
+        BadFileError where it cannot be used.
+        """
+
     def write_shard(
         self, path: Path, examples: Iterable[tuple[str, Label, Any]], target: Target
     ) -> tuple[Shard, np.ndarray]:

@@ -9,6 +9,7 @@ import functools
 import io
 import math
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ MAX_PIXELS = 100_000_000
 MAX_PIXELS_WHOLE = {"WEBP": 25_000_000}
 MOST_PIXELS_WHOLE = 50_000_000
 """Of an image that has to be decoded whole: WebP takes 15 bytes a pixel, others up to 7."""
+PREVIEW_EDGE = 150
 BAND = 64
 """Rows that are made at the same time."""
 DECODING, BYTES_PER_PIXEL = Budget(500 * 2**20), 6
@@ -94,6 +96,22 @@ def canonicalize(data: bytes, options: ShardOptions) -> Jpeg:
             if pixels is None:
                 raise BadFileError("its JPEG cannot be decoded")
         return Jpeg(data, image.height, image.width, _thumbnail(pixels))
+
+
+def measures(path: Path) -> dict[str, float]:
+    """Sizes in pixels, as they are stored: see `library.data.Modality`."""
+    try:
+        with Image.open(path, formats=FORMATS) as image:
+            width, height = image.size
+    except (OSError, SyntaxError, *WRONG):
+        return {}
+    return {"width": width, "height": height, "width / height": width / height}
+
+
+def preview(data: bytes) -> tuple[str, bytes]:
+    """An upright JPEG of PREVIEW_EDGE pixels at most: see `library.data.Modality`."""
+    options = ShardOptions(max_edge=PREVIEW_EDGE, jpeg_quality=80)
+    return "image/jpeg", canonicalize(data, options).data
 
 
 def canonical_bytes(data: bytes, *, scaled_for: int) -> bytes:
