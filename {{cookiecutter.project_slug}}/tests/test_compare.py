@@ -108,10 +108,10 @@ def test_the_error_of_several_labels_is_a_share_and_of_a_value_its_distance():
 
 @pytest.mark.parametrize(("examples", "rate"), [(60, 0.05), (400, 0.01), (400, 0.2)])
 def test_equal_models_seldom_beat_each_other(examples, rate):
-    """Of 300 pairs of models that are wrong as often, on the same examples or not."""
+    """Of 100 pairs of models that are wrong as often, on the same examples or not."""
     random = np.random.default_rng(0)
     hard = random.random((examples, 1)) < rate  # for both
-    first, second = (hard ^ (random.random((examples, 300)) < rate) for _ in range(2))
+    first, second = (hard ^ (random.random((examples, 100)) < rate) for _ in range(2))
     low, high = mean_intervals(first * 1.0 - second, level=0.95, paired=True)
     assert np.mean((low > 0) | (high < 0)) < 0.075
 

@@ -16,6 +16,8 @@ RESAMPLES = 10_000
 
 def read_column(folder: Path, name: str) -> np.ndarray:
     """A number of each example of an evaluation, float64 [examples]; none without the column."""
+    if not (folder / EXAMPLES).exists():
+        return np.array([])
     with open(folder / EXAMPLES, encoding="utf-8", errors="surrogateescape", newline="") as file:
         return np.array([float(row[name]) for row in csv.DictReader(file) if name in row])
 

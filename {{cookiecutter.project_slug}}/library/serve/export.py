@@ -18,7 +18,7 @@ from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 from library.estimator import export as estimator_export
 from library.serve import answers
 from library.serve.answers import EXTRA, ONNX, TFLITE, Arrays, Request, device_runner, joined
-from library.train import Run, translate_errors
+from library.train import HUB_CARD, Run, hub_card, translate_errors
 from library.util import RunError, UserError, check_folder, write_json, write_text
 
 CHECKED_EXAMPLES = 16
@@ -79,6 +79,7 @@ def _export(run: Run, checkpoint: str, data: str, parent: Path, temporary: str) 
     export = save(temporary, run.inputs.serving_input)
     name_signatures(export)
     run.model.save(export / EXTRA)
+    write_text(export / HUB_CARD, hub_card(run, checkpoint))
     _write_requests(export / EXTRA, _requests(run, [run.inputs.blank(run.hyperparameters)]))
     if run.settings.tflite or run.settings.onnx:
         try:

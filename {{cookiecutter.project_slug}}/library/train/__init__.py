@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from library.train.exporter import BestCheckpointExporter, find_checkpoint, global_step_of
     from library.train.exporter import read_best
     from library.train.hooks import CheckpointHook, EarlyStopHook, GracefulStopHook, XlaHook
+    from library.train.hub import HUB_CARD, hub_card
     from library.train.model_card import MODEL_FILE, ModelCard
     from library.train.plan import Plan
     from library.train.progress import ProgressHook

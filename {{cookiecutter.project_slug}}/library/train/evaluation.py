@@ -12,6 +12,7 @@ from library.report import EXAMPLES, StatsHook, read_curves, write_report
 from library.train import run_record
 from library.train.errors import translate_errors
 from library.train.exporter import read_best
+from library.train.hub import HUB_CARD, METRICS, hub_card
 from library.train.run import Run
 from library.util import (
     UserError,
@@ -21,9 +22,8 @@ from library.util import (
     set_aside,
     sha256_of,
     write_json,
+    write_text,
 )
-
-METRICS = "metrics.json"
 
 
 def run_evaluation(run: Run) -> Path:
@@ -71,6 +71,8 @@ def run_evaluation(run: Run) -> Path:
         settings=options,
         best_step=(read_best(run.settings.best_model_dir) or {}).get("step"),
     )
+    if Path(checkpoint).parent in (run.settings.model_dir, run.settings.best_model_dir):
+        write_text(Path(checkpoint).with_name(HUB_CARD), hub_card(run, checkpoint))
     print(f"wrote metrics.json, report.html and its parts to {folder}")
     return folder
 
@@ -82,7 +84,9 @@ def evaluation_of(run: Run) -> Path:
     _, field, folder = _place(found)
     found.expect_target(found.card(field), field, "model")
     with contextlib.suppress(UserError):  # a damaged one is made again
-        if read_json(folder / METRICS).get("measured_with") == _measured_with(found, checkpoint):
+        measured_with = read_json(folder / METRICS).get("measured_with")
+        whole = (folder / EXAMPLES).exists()
+        if whole and measured_with == _measured_with(found, checkpoint):
             return folder
     print(f"evaluating {checkpoint}")
     return run_evaluation(run)
