@@ -12,6 +12,7 @@ from library.images import normalize, views_of
 from library.nn import (
     batch_norm,
     conv,
+    global_pool,
     hub_features,
     hub_input,
     lite0_features,
@@ -85,7 +86,7 @@ def cnn(
         x = tf.nn.max_pool2d(x, ksize=2, strides=2, padding="SAME")
         x = conv_block(f"stage{stage}/widen", x, filters)
         x += conv_block(f"stage{stage}/residual", x, filters)
-    return tf.reduce_mean(x, axis=[1, 2])
+    return global_pool(x)
 
 
 def resnet(
@@ -134,6 +135,11 @@ NETWORKS: dict[str, Callable[..., tf.Tensor]] = {
 def drawn(features: Mapping[str, tf.Tensor], params: Hyperparameters) -> tf.Tensor:
     """What is shown of examples: images as the network sees them, uint8 [batch, h, w, 3]."""
     return tf.saturate_cast(tf.round(features["image"]), tf.uint8)
+
+
+def on_drawn(features: Mapping[str, tf.Tensor], maps: tf.Tensor) -> tf.Tensor:
+    """Heat maps as they lie on what is drawn: float32 [batch, height, width], of any size."""
+    return maps
 
 
 def resolve_hyperparameters(params: Hyperparameters, settings: Settings) -> Hyperparameters:

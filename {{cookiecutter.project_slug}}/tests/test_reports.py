@@ -1,5 +1,6 @@
 """Reports of evaluations: whole, on one page, whatever the numbers and names are."""
 
+import base64
 import csv
 import html.parser
 import io
@@ -80,7 +81,7 @@ def report(folder, stats, *, metrics=None, curves=CURVES, facts=None, title="Rep
 class Page(html.parser.HTMLParser):
     """The words of a page, its pictures, and whether every element is closed."""
 
-    VOID = ("meta", "img", "link", "br")
+    VOID = ("meta", "img", "link", "br", "input")
 
     def __init__(self, text: str):
         super().__init__()
@@ -155,6 +156,21 @@ def test_mistakes_that_can_be_heard_are_played(tmp_path):
     (player,) = re.findall("<audio .*>", page.read_text(encoding="utf-8"))
     assert 'src="data:audio/flac;base64,ZkxhQw=="></audio>' in player
     assert Page(page.read_text(encoding="utf-8")).open == []
+
+
+def test_heat_maps_cover_the_mistakes_that_have_one(tmp_path):
+    stats, maps = ClassificationStats(["cat", "dog"]), np.zeros((3, 4, 4), np.float32)
+    maps[0, 1, 2] = 0.5  # nothing speaks for the second, and the third is no mistake
+    outputs = [np.array([0, 0, 1]), np.array([1, 1, 1]), np.array([0.9, 0.8, 0.7])]
+    images, keys = np.zeros((3, 8, 8, 3), np.uint8), [b"a.jpg", b"b.jpg", b"c.jpg"]
+    stats.add(outputs, np.array([0.9, 0.8, -1.0]), range(3), images, keys, maps)
+    page = Page(report(tmp_path, stats, curves={}))
+    (cover,) = [each for each in page.images if each.get("class") == "heat"]
+    with Image.open(io.BytesIO(base64.b64decode(cover["src"].partition(",")[2]))) as image:
+        alpha = np.asarray(image)[..., 3]
+    assert (alpha.shape, alpha[1, 2]) == ((4, 4), 0)
+    assert np.all(np.delete(alpha.ravel(), 6) == alpha.max())
+    assert "Grad-CAM" in page.words
 
 
 def test_names_may_hold_anything(tmp_path):

@@ -33,6 +33,7 @@ def test_the_report_has_the_metrics_and_curves_of_the_run(evaluation):
     report = (evaluation / "report.html").read_text()
     assert f"{100 * metrics['accuracy']:.4g}%" in report
     assert "accuracy over the steps" in report
+    assert '<img class="heat" src="data:image/png' in report
     with open(evaluation / "per_class.csv", newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     correct, examples = (sum(int(row[name]) for row in rows) for name in ("correct", "examples"))

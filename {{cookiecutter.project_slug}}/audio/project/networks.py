@@ -10,7 +10,7 @@ from library.audio import log_mel, mask
 from library.config import Settings
 from library.data import Card
 from library.heads import Head
-from library.nn import batch_norm, conv, output_layer, resnet_features
+from library.nn import batch_norm, conv, global_pool, output_layer, resnet_features
 from library.util import UserError
 from project.settings import Hyperparameters
 
@@ -73,7 +73,7 @@ def cnn(x: tf.Tensor, *, training: bool, params: Hyperparameters, seed: int) -> 
         with tf.compat.v1.variable_scope(f"block{block}"):
             x = batch_norm(conv(x, filters, seed=seed), training=training)
             x = tf.nn.max_pool2d(tf.nn.relu(x), ksize=2, strides=2, padding="SAME")
-    return tf.reduce_mean(x, axis=[1, 2])
+    return global_pool(x)
 
 
 def resnet(x: tf.Tensor, *, training: bool, params: Hyperparameters, seed: int) -> tf.Tensor:
@@ -90,13 +90,16 @@ def drawn(features: Mapping[str, tf.Tensor], params: Hyperparameters) -> tf.Tens
     Returns:
         uint8 [clips, mel_bands, frames, 3], gray.
     """
-    windows = features["windows"]
+    pixels = tf.saturate_cast(128 + 64 * spectrogram_of(features["windows"], params), tf.uint8)
+    return tf.repeat(on_drawn(features, pixels)[..., tf.newaxis], 3, axis=-1)
+
+
+def on_drawn(features: Mapping[str, tf.Tensor], maps: tf.Tensor) -> tf.Tensor:
+    """Maps of all windows as they are drawn, [windows, time, tones] -> [clips, tones, time]."""
     if "clip" in features:
-        numbers = tf.range(tf.shape(windows)[0])
-        windows = tf.gather(windows, tf.math.segment_min(numbers, features["clip"]))
-    pixels = tf.saturate_cast(128 + 64 * spectrogram_of(windows, params), tf.uint8)
-    upright = tf.reverse(tf.transpose(pixels, [0, 2, 1]), axis=[1])
-    return tf.repeat(upright[..., tf.newaxis], 3, axis=-1)
+        numbers = tf.range(tf.shape(maps)[0])
+        maps = tf.gather(maps, tf.math.segment_min(numbers, features["clip"]))
+    return tf.reverse(tf.transpose(maps, [0, 2, 1]), axis=[1])
 
 
 def resolve_hyperparameters(params: Hyperparameters, settings: Settings) -> Hyperparameters:

@@ -91,16 +91,25 @@ class Head(abc.ABC):
         return ()
 
     def collect(
-        self, labels: tf.Tensor, logits: tf.Tensor, images: tf.Tensor, keys: tf.Tensor
+        self,
+        labels: tf.Tensor,
+        logits: tf.Tensor,
+        images: tf.Tensor,
+        keys: tf.Tensor,
+        maps: tf.Tensor | None = None,
     ) -> None:
-        """Leave in the graph of an evaluation what StatsHook counts, and images and keys to show.
+        """Leave in the graph of an evaluation what StatsHook counts, and what a report shows.
 
-        These are uint8 [batch, height, width, 3], and string [batch].
+        That is images, uint8 [batch, height, width, 3], keys, string [batch], and heat maps,
+        float32 [batch, h, w], if there are some.
         """
         if outputs := self.eval_outputs(labels, logits):
             # The worst are chosen in the graph: images are large.
             worst = tf.math.top_k(outputs[-1], tf.minimum(WORST, tf.size(outputs[-1]))).indices
-            for tensor in (*outputs, worst, tf.gather(images, worst), keys):
+            if maps is None:
+                maps = tf.zeros([tf.size(keys), 0, 0])
+            shown = (tf.gather(each, worst) for each in (images, maps))
+            for tensor in (*outputs, worst, *shown, keys):
                 tf.compat.v1.add_to_collection(EVAL_OUTPUTS, tensor)
 
 

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from library.nn.averages import AVERAGE, averages_scaffold, update_averages
     from library.nn.efficientnet import LITE0_FEATURES, lite0_features, lite0_file
     from library.nn.gradients import accumulate_gradients, clip_gradients
+    from library.nn.grad_cam import global_pool, heat_maps
     from library.nn.layers import batch_norm, conv, dense, depthwise_conv, dropout, output_layer
     from library.nn.optimizers import SGD, Adam, AdamW, Optimizer, SyncReplicasShutdownHook
     from library.nn.optimizers import set_rate_factor, sync_replicas, with_loss_scale

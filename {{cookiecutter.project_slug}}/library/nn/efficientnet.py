@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from library.nn.grad_cam import global_pool
 from library.nn.layers import batch_norm, conv, depthwise_conv
 from library.nn.optimizers import set_rate_factor
 from library.nn.state_dict import read_state_dict
@@ -97,7 +98,7 @@ def lite0_features(
                 number += 1
         trained = trained_blocks != 0
         x = conv_norm("conv_head", "bn1", x, conv, filters=LITE0_FEATURES, size=1)
-    return tf.reduce_mean(x, axis=[1, 2])
+    return global_pool(x)
 
 
 def _initial_value(name: str, shape: Any, dtype: tf.DType, partition_info: None = None) -> Any:

@@ -7,6 +7,7 @@ https://arxiv.org/abs/1706.02677).
 
 import tensorflow as tf
 
+from library.nn.grad_cam import global_pool
 from library.nn.layers import batch_norm, conv
 
 BLOCKS = {"18": (2, 2, 2, 2), "34": (3, 4, 6, 3), "50": (3, 4, 6, 3)}
@@ -49,4 +50,4 @@ def resnet_features(x: tf.Tensor, layers: str, *, training: bool, seed: int) -> 
         for number in range(blocks):
             with tf.compat.v1.variable_scope(f"stage{stage}/block{number}"):
                 x = block(x, 64 * 2**stage, 2 if stage and not number else 1)
-    return tf.reduce_mean(x, axis=[1, 2])
+    return global_pool(x)

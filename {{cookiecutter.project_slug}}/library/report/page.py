@@ -28,6 +28,8 @@ RUNS = {"train": "", "validation": "eval"}
 """Where in model_dir the Estimator writes the events of its runs."""
 SMALL = 64 * 64
 """Pixels of an image that is enlarged without blur, and stored without loss."""
+COLD = (0, 60, 110, 190)
+"""RGBA of what the network did not look at."""
 GRID_DPI, CSS_DPI, JPEG_QUALITY = 90, 96, 90
 
 Curves = dict[str, dict[str, tuple[list[int], list[float]]]]
@@ -144,7 +146,7 @@ def render(template: Path, **values: Any) -> bytes:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"word": word_of, "data": _data, "width": _width}
+    environment.filters |= {"word": word_of, "data": _data, "width": _width, "cover": _cover}
     page = environment.get_template(template.name).render(small=SMALL, **values)
     return page.encode("utf-8", "replace")  # the name of a file may be no Unicode
 
@@ -184,6 +186,16 @@ def _number(name: str, value: float) -> str:
     if any(word in name for word in ("accuracy", "f1_", "precision")):
         return f"{100 * value:.4g}%"
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+
+
+def _cover(heat: np.ndarray) -> bytes:
+    """A PNG that covers what is cold, to be stretched over an image."""
+    pixels = np.empty([*heat.shape, 4], np.uint8)
+    pixels[...] = COLD
+    pixels[..., 3] = COLD[3] * (1 - heat / heat.max())
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "png")
+    return buffer.getvalue()
 
 
 def _width(png: bytes) -> int:

@@ -2,6 +2,7 @@
 
 import abc
 import csv
+import itertools
 import os
 from collections.abc import Iterator, Sequence
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -27,6 +28,12 @@ class Example(NamedTuple):
     badness: float
     image: np.ndarray  # uint8 [height, width, 3]
     outputs: list[Any]  # what `count` gets of a batch, of this example
+    heat: np.ndarray | None = None  # float32 [h, w], at least 0: where the network looked
+
+    @property
+    def is_hot(self) -> bool:
+        """Whether the heat map shows anything."""
+        return self.heat is not None and bool(self.heat.any())
 
 
 class EvaluationStats(abc.ABC):
@@ -46,17 +53,18 @@ class EvaluationStats(abc.ABC):
         worst: Sequence[int] = (),
         images: Sequence[np.ndarray] = (),
         keys: Sequence[bytes] = (),
+        maps: Sequence[np.ndarray] = (),
     ) -> None:
         """Count a batch: the outputs, how bad each example is, and which ones are shown.
 
-        `images` are those of the worst, `keys` those of all.
+        `images` and `maps` are those of the worst, `keys` those of all.
         """
         self.examples += len(badness)
         self.mistakes += int((badness >= 0).sum())
         self.count(*outputs)
         shown = [
-            Example(os.fsdecode(keys[i]), float(badness[i]), image, [each[i] for each in outputs])
-            for i, image in zip(worst, images, strict=True)
+            Example(os.fsdecode(keys[i]), float(badness[i]), image, [x[i] for x in outputs], heat)
+            for i, image, heat in itertools.zip_longest(worst, images, maps)
             if badness[i] >= 0
         ]
         self.worst = sorted([*self.worst, *shown], key=lambda example: -example.badness)[:WORST]
@@ -116,10 +124,10 @@ class StatsHook(tf.compat.v1.train.SessionRunHook):
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         if self.stats:
-            *outputs, badness, worst, images, keys = run_values.results
+            *outputs, badness, worst, images, maps, keys = run_values.results
             if self.table and (columns := self.stats.columns(*outputs)):
                 if not self.stats.examples:
                     self.table.writerow(["file", *columns])
                 rows = zip(map(os.fsdecode, keys), *columns.values(), strict=True)
                 self.table.writerows(rows)
-            self.stats.add(outputs, badness, worst, images, keys)
+            self.stats.add(outputs, badness, worst, images, keys, maps)

@@ -49,7 +49,7 @@ class Run:
     given: frozenset[str] = frozenset()  # names of the options that the command line gives
     modality: Modality  # `library.images` or `library.audio`
     inputs: Inputs  # project/input_fn.py
-    networks: ModuleType  # project/networks.py: its `drawn` and `resolve_hyperparameters`
+    networks: ModuleType  # project/networks.py: all but its networks
     model_fn: Callable[..., EstimatorSpec]  # of project/model_fn.py
     heads: Mapping[str, type[Head]]  # by the name that the hyperparameter `head` has for them
     parallel: Parallel = Parallel()

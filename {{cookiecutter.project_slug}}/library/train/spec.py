@@ -14,6 +14,7 @@ from library.nn import (
     accumulate_gradients,
     averages_scaffold,
     clip_gradients,
+    heat_maps,
     sync_replicas,
     update_averages,
     with_loss_scale,
@@ -68,7 +69,10 @@ def model_spec(
             predictions = {**predictions, "key": features["key"]}
         outputs = {"serving_default": output}
         return EstimatorSpec(mode, predictions, export_outputs=outputs, scaffold=scaffold)
-    head.collect(labels, logits, run.drawn(features), features["key"])
+    maps = heat_maps(logits)
+    if maps is not None:
+        maps = run.networks.on_drawn(features, maps)
+    head.collect(labels, logits, run.drawn(features), features["key"], maps)
     # The Estimator averages what it is given with metrics.mean: given the loss of every example,
     # and not of every batch, that is the average over examples, the last partial batch included.
     # It asks for a scalar, but lets a tensor of unknown shape pass.
