@@ -8,6 +8,7 @@ python run.py compare RUN RUN ...             say which run is better
 python run.py evaluate --split test           print and write the metrics
 python run.py predict FILE_OR_DIR ...         write predictions.csv
 python run.py export                          write a SavedModel
+python run.py audit                           find labels that look wrong
 python run.py profile                         measure the input and the step
 python run.py cluster --workers 2 --ps 1      try a cluster on this machine
 """
@@ -24,7 +25,8 @@ from library.distribute import run_local_cluster
 from library.util import redirect_native_logs, run_main
 from project.settings import Hyperparameters, modality
 
-COMMANDS = ("train", "evaluate", "predict", "export", "profile", "cluster", "runs", "compare")
+COMMANDS: tuple[str, ...] = ("train", "evaluate", "predict", "export", "audit", "profile")
+COMMANDS += ("cluster", "runs", "compare")
 
 
 def main() -> None:
@@ -32,22 +34,21 @@ def main() -> None:
     settings, in_cluster = line.settings, "TF_CONFIG" in os.environ
     if line.print_config:
         print(line.as_yaml())
-        return
-    if line.command == "cluster":
+    elif line.command == "cluster":
         command = [sys.executable, __file__, "train", *line.words()]
         logs = settings.model_dir / "cluster"
         run_local_cluster(command, workers=settings.workers, servers=settings.ps, logs=logs)
     else:  # the logs of a cluster's tasks are kept by what started them
         with contextlib.nullcontext() if in_cluster else redirect_native_logs():
             run_command(line)
-    stopped = in_cluster or settings.overfit or settings.print_model
+    stopped = line.print_config or in_cluster or settings.overfit or settings.print_model
     if line.command in ("train", "cluster") and not stopped:
         print_next(line)
 
 
 def run_command(line: CommandLine) -> None:
     """Do what the command line says. TensorFlow is imported here, when it is known to be right."""
-    from library import compare, profile, serve, train
+    from library import audit, compare, profile, serve, train
     from project import input_fn, networks
     from project.model_fn import HEADS, model_fn
 
@@ -58,6 +59,7 @@ def run_command(line: CommandLine) -> None:
         "evaluate": lambda: train.run_evaluation(run),
         "predict": lambda: serve.predict_files(run),
         "export": lambda: serve.export_model(run),
+        "audit": lambda: audit.audit_labels(run),
         "profile": lambda: profile.profile_training(run),
         "runs": lambda: train.list_runs(),
         "compare": lambda: compare.compare_runs(run),
@@ -67,8 +69,8 @@ def run_command(line: CommandLine) -> None:
 
 def print_next(line: CommandLine) -> None:
     """The commands that one would try after a training."""
-    of_run = shlex.join(line.words(only=(RunSettings,)))
-    of_data = shlex.join(line.words(only=(DataSettings, RunSettings)))
+    groups = (DataSettings, RunSettings), (RunSettings,)
+    of_data, of_run = (shlex.join(line.words(only=each)) for each in groups)
     split = "test" if Path(f"{line.settings.test_data}.json").exists() else "validation"
     print(f"next: python run.py evaluate --split {split} {of_data}".rstrip())
     print(f"      python run.py predict FILE_OR_DIR {of_run}".rstrip())

@@ -86,8 +86,9 @@ def test_encoded_examples_are_spread_over_the_dataset(tmp_path):
     waveforms = noises(*range(1, 11))
     path = write_set(tmp_path / "train", waveforms, 2)
     expected = [wav_bytes(waveforms[number], sample_rate=RATE) for number in (0, 3, 6)]
-    assert encoded_examples(path, 3) == expected
-    assert len(encoded_examples(path, 99)) == 10
+    card = Archive(path).card
+    assert encoded_examples(path, card.spread(3)) == expected
+    assert len(encoded_examples(path, card.spread(99))) == 10
 
 
 def test_what_is_played_of_a_clip_is_its_beginning_in_at_most_100_kb(tmp_path):

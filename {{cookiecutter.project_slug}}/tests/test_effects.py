@@ -41,6 +41,7 @@ EFFECTS: dict[str, tuple] = {
     "cache_decoded": (True, CACHE, {"cache": "file"}),
     "cache_dir": ("elsewhere", FOLDERS, {"cache": "file"}),
     "limit_train_examples": (20, CHECKPOINTS),
+    "fold": (1, CHECKPOINTS),
     "deterministic": (False, GRAPH),
     "early_stopping_evals": (1, CHECKPOINTS, {"train_epochs": 4, "epochs_between_evals": 0.25}),
     "keep_best_max": (2, BEST, {"train_epochs": 2}),

@@ -177,8 +177,7 @@ def test_names_and_images_of_a_dataset_are_listed(jpeg, tmp_path):
     keys = train_keys(settings, 0, 40)
     assert sorted(keys[:20]) == sorted(keys[20:]) == sorted(names)
     assert train_keys(settings, 13, 5) == keys[13:18]
-    assert encoded_examples(tmp_path / "a", 3) == [jpeg.data] * 3
-    assert len(encoded_examples(tmp_path / "a", 99)) == 20
+    assert encoded_examples(tmp_path / "a", [0, 6, 12]) == [jpeg.data] * 3
     ids = [int(number) for number, _ in read_in_order(tmp_path / "a")]
     assert ids == list(range(20))
 

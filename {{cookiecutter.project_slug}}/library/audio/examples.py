@@ -1,7 +1,7 @@
 """Audio clips of a dataset as tensors: windows in the order of a training, or whole clips."""
 
 import dataclasses
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -94,12 +94,11 @@ def train_keys(settings: Settings, start: int, count: int) -> list[str]:
     return [archive.name(number) for _, number, _ in windows.as_numpy_iterator()]
 
 
-def encoded_examples(path: str | Path, count: int) -> list[bytes]:
-    """At most `count` clips as WAV files, spread over the dataset `path`."""
+def encoded_examples(path: str | Path, ids: Sequence[int]) -> list[bytes]:
+    """The clips of these ids in the dataset `path` as WAV files."""
     archive = Archive(path)
-    numbers = range(0, archive.num_examples, max(1, archive.num_examples // count))[:count]
     rate = archive.card.options["sample_rate"]
-    return [wav_bytes(archive.waveform(number), sample_rate=rate) for number in numbers]
+    return [wav_bytes(archive.waveform(number), sample_rate=rate) for number in ids]
 
 
 def playable(path: str | Path, names: Collection[str]) -> dict[str, bytes]:

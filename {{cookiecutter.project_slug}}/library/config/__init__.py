@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from library.config.options import option, options_of, plain, word_of
     from library.config.parser import Parser, Resolved
     from library.config.sets import load
-    from library.config.settings import PROJECT, SPLITS, DataSettings, RunSettings, Settings
+    from library.config.settings import FOLDS, PROJECT, SPLITS, DataSettings, RunSettings
+    from library.config.settings import Settings
 else:
     __getattr__ = lazy(__name__, __file__)

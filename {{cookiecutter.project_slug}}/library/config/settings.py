@@ -13,6 +13,8 @@ PATTERN = "*?[\\"
 """With one of these in a checkpoint's path, TensorFlow does not find it."""
 
 SPLITS = ("train", "validation", "test")
+FOLDS = 5
+"""Of a cross-validation."""
 
 COMMAND_ALIASES = {
     "test": "evaluate --split test",
@@ -71,6 +73,12 @@ class InputSettings:
     )
     cache_dir: Path = option(Path("data/cache"), "folder for cache: file")
     limit_train_examples: int | None = option(None, "train on N examples only", minimum=1)
+    fold: int | None = option(
+        None,
+        f"cross-validation: train without every {FOLDS}th example, from number N on",
+        minimum=0,
+        maximum=FOLDS - 1,
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -213,6 +221,7 @@ class Settings(
             "limit_train_examples: needs shuffle: global": self.limit_train_examples and stream,
             f"sampling: {self.sampling} needs shuffle: global": self.sampling != "natural"
             and stream,
+            "fold: needs shuffle: global": self.fold is not None and stream,
             f"cache: {self.cache} needs shuffle: global": self.cache != "none" and stream,
             "cache_decoded: needs cache: memory or cache: file": (
                 self.cache_decoded and self.cache == "none"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from library.convert.contact_sheet import write_contact_sheet
+from library.convert.corrections import correct
 from library.convert.finish import finish, put_in_place
 from library.convert.jobs import ShardJob, verify_shard
 from library.convert.listing import Files, list_files, some_paths, split_folders
@@ -52,6 +53,7 @@ def _convert_each(
         one = dataclasses.replace(options, dataset_dir=folder, tfrecord_filename=name)
         if name != "train":
             one = dataclasses.replace(one, validation_fraction=None, group_by=None)
+            one = dataclasses.replace(one, leave_out=None, relabel=None)
         convert(one, shard_options, modality)
 
 
@@ -68,6 +70,7 @@ def _convert(options: ConvertOptions, shard_options: Any, modality: Modality) ->
         write_contact_sheet(options, listing, modality)
         return
     options.check_places(modality.UNIT)
+    listing = correct(listing, leave_out=options.leave_out, relabel=options.relabel)
     if listing.unlisted:
         print(f"{counted(listing.unlisted, 'files')} in {options.root} not in {options.labels}")
     if options.card_of_classes and not options.classes_from:

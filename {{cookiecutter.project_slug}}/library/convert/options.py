@@ -27,6 +27,12 @@ class _Files:
     labels: Path | None = option(
         None, "CSV file with the columns file and label, labels or value, instead of class folders"
     )
+    leave_out: Path | None = option(
+        None, "CSV file with a column file: these are left out, as suspects.csv of run.py audit"
+    )
+    relabel: Path | None = option(
+        None, "CSV file with the columns file and suggested, or label: the class that each gets"
+    )
     unlabeled: bool = option(False, "all files below the folder, without labels")
     classes_from: Path | None = option(
         None, "card of a dataset whose classes these are; null: train.json, if it has all of them"

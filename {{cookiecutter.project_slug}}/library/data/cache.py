@@ -6,6 +6,7 @@ id, so that each epoch still has an order of its own.
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import itertools
 import shutil
@@ -16,7 +17,7 @@ import numpy as np
 import psutil
 import tensorflow as tf
 
-from library.config import Settings
+from library.config import FOLDS, Settings
 from library.data.card import Card
 from library.data.modality import Source
 from library.data.order import mix_and_repeat, shuffle_and_repeat
@@ -81,13 +82,17 @@ def train_records(
         with tf.__internal__.eager_context.eager_mode():  # also where an Estimator makes its graph
             source = _cached(path, settings.cache, convert, settings.cache_dir, read_shard)
     # Ids are shuffled, never examples: a global shuffle that takes no memory.
-    num_examples = num_train_examples(settings, source)
     if settings.sampling == "natural":
-        ids = shuffle_and_repeat(num_examples, seed, start)
+        ids = shuffle_and_repeat(num_train_examples(settings, source), seed, start)
+        if settings.fold is not None:
+            ids = ids.map(functools.partial(_outside, fold=settings.fold))
     else:
         assert classes_of, "sampling needs the classes"
-        classes = classes_of(source)[:num_examples]
-        parts = [np.flatnonzero(classes == each) for each in np.unique(classes)]
+        classes = classes_of(source)[: settings.limit_train_examples]
+        used = np.arange(len(classes))
+        if settings.fold is not None:
+            used = np.delete(used, slice(settings.fold, None, FOLDS))
+        parts = [used[classes[used] == each] for each in np.unique(classes[used])]
         power = 0.5 if settings.sampling == "sqrt" else 0
         ids = mix_and_repeat(parts, [len(part) ** power for part in parts], seed, start)
     samples = tf.data.Dataset.zip((numbers, ids.shard(num_workers, worker)))
@@ -95,8 +100,15 @@ def train_records(
 
 
 def num_train_examples(settings: Settings, data: Card | Source) -> int:
-    """The examples of an epoch: all, or `limit_train_examples`."""
-    return min(data.num_examples, settings.limit_train_examples or data.num_examples)
+    """The examples of an epoch: all, or `limit_train_examples`, but for those of the `fold`."""
+    count = min(data.num_examples, settings.limit_train_examples or data.num_examples)
+    return count if settings.fold is None else count - len(range(settings.fold, count, FOLDS))
+
+
+def _outside(number: tf.Tensor, fold: int) -> tf.Tensor:
+    """The ids without fold, fold + FOLDS and so on, by their number: int64 -> int64."""
+    row, place = number // (FOLDS - 1), number % (FOLDS - 1)
+    return row * FOLDS + place + tf.cast(place >= fold, tf.int64)
 
 
 class _Memory(Source):

@@ -69,6 +69,10 @@ class Card:
     def num_examples(self) -> int:
         return sum(shard.examples for shard in self.shards)
 
+    def spread(self, count: int) -> range:
+        """The ids of at most `count` examples, spread over all."""
+        return range(0, self.num_examples, max(1, self.num_examples // count))[:count]
+
     @property
     def target(self) -> Target:
         counts = tuple(self.examples_per_class.get(name, 0) for name in self.classes)

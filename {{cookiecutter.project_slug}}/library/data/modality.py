@@ -93,8 +93,8 @@ class Modality(Protocol):
     def train_keys(self, settings: Any, start: int, count: int) -> list[str]:
         """File names of the examples from `start` on of a training."""
 
-    def encoded_examples(self, path: str | Path, count: int) -> list[bytes]:
-        """At most so many examples, spread over the dataset `path`, as prediction takes them."""
+    def encoded_examples(self, path: str | Path, ids: Sequence[int]) -> list[bytes]:
+        """The examples of these ids, rising, in the dataset `path`, as prediction takes them."""
 
     def playable(self, path: str | Path, names: Collection[str]) -> dict[str, bytes]:
         """FLAC files of the examples of these names, which a report plays."""

@@ -2,14 +2,14 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 
 from library.config import URL, Settings
-from library.data import UNLABELED, Card, Reader, Source, Target, read_in_order, train_records
+from library.data import UNLABELED, Reader, Source, Target, read_in_order, train_records
 from library.images.ops import RAW, RAW_MARK
 from library.images.records import CLASS, ENCODED, FILENAME, FORMAT, VALUE, Example
 
@@ -127,15 +127,13 @@ def classes_of(source: Source) -> np.ndarray:
     return np.fromiter(map(class_of, records), np.int64)
 
 
-def encoded_examples(path: str | Path, count: int) -> list[bytes]:
-    """At most `count` encoded images, spread over the dataset `path`."""
-    step = max(1, Card.load(f"{path}.json").num_examples // count)
+def encoded_examples(path: str | Path, ids: Sequence[int]) -> list[bytes]:
+    """The encoded images of these ids, rising, in the dataset `path`."""
     if URL.match(str(path)):  # read in order only
-        sample = read_in_order(path).shard(step, 0).take(count)
-        records = [record for _, record in sample.as_numpy_iterator()]
+        wanted, pairs = {*ids}, read_in_order(path).as_numpy_iterator()
+        records = [record for number, record in pairs if number in wanted]
     else:
-        source = Reader(path)
-        records = list(source.read(np.arange(0, source.num_examples, step)[:count]))
+        records = list(Reader(path).read(np.array(ids, np.int64)))
     examples = map(Example.FromString, records)
     return [each.features.feature[ENCODED].bytes_list.value[0] for each in examples]
 

@@ -13,6 +13,8 @@ import tensorflow as tf
 
 from library.distribute import average_over_replicas, num_replicas, position_in_batch
 
+FEATURES = "features"
+"""The collection of a graph for what the last layer takes: [batch, features]."""
 BATCH_NORM_MOMENTUM = 0.95
 """Decay of the moving averages: short enough for runs of a few hundred steps."""
 
@@ -40,7 +42,11 @@ def dense(x: tf.Tensor, units: int, *, seed: int) -> tf.Tensor:
 
 
 def output_layer(x: tf.Tensor, units: int, *, rate: float, seed: int, training: bool) -> tf.Tensor:
-    """The last layer, a dense one called `logits`, after dropout: [b, c] -> [b, units]."""
+    """The last layer, a dense one called `logits`, after dropout: [b, c] -> [b, units].
+
+    What it takes is left in the graph's collection FEATURES.
+    """
+    tf.compat.v1.add_to_collection(FEATURES, x)
     if training:
         x = dropout(x, rate, seed=seed)
     with tf.compat.v1.variable_scope("logits"):

@@ -15,6 +15,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 
+from library.data import Card
 from library.estimator import export as estimator_export
 from library.serve import answers
 from library.serve.answers import EXTRA, ONNX, TFLITE, Arrays, Request, device_runner, joined
@@ -100,7 +101,7 @@ def _export(run: Run, checkpoint: str, data: str, parent: Path, temporary: str) 
 def _check(run: Run, export: Path, data: str, predict: Callable[[list[bytes]], Arrays]) -> None:
     """Refuse an export that answers otherwise than its checkpoint."""
     with translate_errors(run, data):
-        contents = run.modality.encoded_examples(data, CHECKED_EXAMPLES)
+        contents = _some_examples(run, data, CHECKED_EXAMPLES)
     expected = predict(contents)
     found = answers.answers_in_new_process(export, _requests(run, contents))
     title, target = f"the export and the checkpoint on {data}", run.head.target
@@ -112,6 +113,10 @@ def _check(run: Run, export: Path, data: str, predict: Callable[[list[bytes]], A
             f"--check: the SavedModel is {worst:.1e} from the checkpoint, which is more than "
             f"{TOLERANCE:g}: nothing is exported"
         )
+
+
+def _some_examples(run: Run, data: str, count: int) -> list[bytes]:
+    return run.modality.encoded_examples(data, Card.load(f"{data}.json").spread(count))
 
 
 # ---- for servers -------------------------------------------------------------------------------
@@ -177,7 +182,7 @@ def _device_models(run: Run, export: Path) -> dict[str, bytes]:
     ((name, spec),) = signature.structured_input_signature[1].items()
     rows: Sequence[np.ndarray] = ()
     if run.settings.tflite and tf.io.gfile.exists(f"{run.settings.train_data}.json"):
-        contents = run.modality.encoded_examples(run.settings.train_data, CALIBRATED)
+        contents = _some_examples(run, run.settings.train_data, CALIBRATED)
         (rows,) = (features[name] for features in _one_batch(run, contents).as_numpy_iterator())
 
     def tflite(file: str) -> bytes:
