@@ -119,8 +119,9 @@ def canonical_waveform(data: bytes, *, sample_rate: int) -> np.ndarray:
 def measures(path: Path) -> dict[str, float]:
     """Length and sample rate of a file, by its header: see `library.data.Modality`."""
     try:
-        found = soundfile.info(str(path))
-    except (OSError, soundfile.LibsndfileError):
+        with path.open("rb") as file:
+            found = soundfile.info(file)
+    except (OSError, BadFileError, soundfile.LibsndfileError):
         return {}
     return {"seconds": found.duration, "samples per second": found.samplerate}
 

@@ -1,7 +1,6 @@
 """What conversion does with audio clips that it does otherwise with images."""
 
 import collections
-import contextlib
 import dataclasses
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -10,7 +9,6 @@ from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
-import soundfile
 
 from library.audio.archives import (
     Archive,
@@ -20,7 +18,7 @@ from library.audio.archives import (
     name_of,
     no_label,
 )
-from library.audio.files import canonical_waveform
+from library.audio.files import canonical_waveform, measures
 from library.config import option
 from library.data import EDGE, Label, Shard, Target
 from library.util import counted, replacing, sha256_of
@@ -81,8 +79,8 @@ def resolve_options(
     """The options with a sample rate: see `library.data.Modality`."""
     found: collections.Counter[int] = collections.Counter()
     for path in some:
-        with contextlib.suppress(soundfile.LibsndfileError):  # its conversion will say why
-            found[soundfile.info(os.fsencode(path)).samplerate] += 1
+        if rate := measures(path).get("samples per second"):  # else its conversion will say why
+            found[int(rate)] += 1
     commonest = max(found, key=lambda rate: (found[rate], rate), default=MAX_DEFAULT_RATE)
     usual = min(commonest, MAX_DEFAULT_RATE)
     rate = options.sample_rate or known.get("sample_rate") or usual

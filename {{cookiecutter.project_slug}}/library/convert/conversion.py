@@ -37,7 +37,10 @@ def convert(options: ConvertOptions, shard_options: Any, modality: Modality) -> 
 
 
 def _convert_each(
-    splits: dict[str, Path], options: ConvertOptions, shard_options: Any, modality: Modality
+    splits: dict[str, Path],
+    options: ConvertOptions,
+    shard_options: Any,
+    modality: Modality,
 ) -> None:
     """Convert folders that are datasets, training data first: it says which classes there are."""
     names = counted(len(splits), "datasets") + f": {', '.join(map(str, splits.values()))}"

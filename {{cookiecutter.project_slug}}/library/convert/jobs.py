@@ -14,6 +14,7 @@ from typing import Any, cast
 import numpy as np
 
 from library.convert.listing import Files
+from library.convert.packed import Packed
 from library.convert.workers import Tell
 from library.data import DamagedRecordError, Modality, Target
 from library.util import BadFileError, replacing, sha256_of
@@ -116,7 +117,7 @@ def _contents(
         try:
             if number in bad:
                 raise BadFileError(bad[number])
-            tell(number, os.path.getsize(path))
+            tell(number, path.stat().st_size)
             data = read_whole(path)
             content = job.modality.canonicalize(data, job.options)
         except BadFileError as error:
@@ -135,6 +136,10 @@ def _contents(
 
 def read_whole(path: Path) -> bytes:
     """The content of a file; BadFileError where it changes meanwhile, or is too large."""
+    if isinstance(path, Packed):
+        if (size := path.stat().st_size) > MAX_BYTES:
+            raise BadFileError(f"too large: {size:,} bytes")
+        return path.read()
     with open(path, "rb", buffering=0) as file:
         before = os.fstat(file.fileno())
         if before.st_size > MAX_BYTES:

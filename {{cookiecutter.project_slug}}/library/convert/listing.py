@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from library.convert.packed import Packed
 from library.data import UNLABELED, Label, Target
 from library.util import LINK_OUT, UserError, did_you_mean, files_below, is_inside, is_junk
 
@@ -82,7 +83,8 @@ def list_files(
     """The files below a folder, each with its label.
 
     Args:
-        root: the folder; it has one for each class unless one of the next two says otherwise.
+        root: the folder; it has one for each class unless one of the next two says otherwise, or
+            each file of an archive has its class beside it.
         labels: a CSV file of files and their labels.
         unlabeled: whether no file has a label.
         known: the target of another dataset, whose classes these are.
@@ -93,10 +95,13 @@ def list_files(
     Raises:
         UserError: there are no files, or the labels cannot be used.
     """
-    below = (
-        (path.relative_to(root).as_posix(), reason)
-        for path, reason in files_below(root, follow_links=follow_links)
-    )
+    if isinstance(root, Packed):
+        below = root.files()
+    else:
+        below = (
+            (path.relative_to(root).as_posix(), reason)
+            for path, reason in files_below(root, follow_links=follow_links)
+        )
     given: dict[str, Given] = {}
     column: dict[str, str] | None = None
     unlisted = 0
@@ -104,12 +109,16 @@ def list_files(
         kind, given, column = _read_csv(labels, group_by)
         unlisted = sum(not reason and name not in given for name, reason in below)
         below = ((name, _refusal(root, name, follow_links)) for name in given)
+    elif isinstance(root, Packed) and not unlabeled and (classes_beside := root.classes()):
+        kind, given = "class", {**classes_beside}
+        below = ((name, reason) for name, reason in below if reason or name in given)
+    tabled = bool(labels or given)
     names, reasons = list[str](), dict[str, str]()
     for name, reason in below:
-        if not (reason or labels or unlabeled or "/" in name):
+        if not (reason or tabled or unlabeled or "/" in name):
             reason = "not in the folder of a class"
         names.append(name) if not reason else reasons.update({name: reason})
-    if labels:
+    if tabled:
         classes = {each for label in given.values() if isinstance(label, tuple) for each in label}
     else:
         kind, classes = ("none", set()) if unlabeled else ("class", _class_folders(root, reasons))
@@ -130,7 +139,7 @@ def list_files(
 
     found: list[Label] = [
         label if isinstance(label, float) else label_of(label)
-        for label in (given[name] if labels else folder_of(name) for name in names)
+        for label in (given[name] if tabled else folder_of(name) for name in names)
     ]
     keys = _keys(names, group_by, column) if group_by else None
     return FileListing(target, Files(names, found), [*reasons.items()], unlisted, keys)
@@ -177,6 +186,8 @@ def split_folders(root: Path, *, only: bool = True) -> dict[str, Path]:
 
 
 def _folders(root: Path) -> list[Path]:
+    if isinstance(root, Packed):
+        return root.folders()
     paths = root.iterdir() if root.is_dir() else ()
     return [path for path in paths if path.is_dir() and not is_junk(path.name)]
 
@@ -250,6 +261,8 @@ def _refusal(root: Path, name: str, follow_links: bool) -> str:
         return "a name that leads out of the dataset"
     if not (root / name).is_file():
         return "no such file"
+    if isinstance(root, Packed):
+        return root.reason(name)
     inside = is_inside(os.path.realpath(root / name), os.path.realpath(root))
     return "" if follow_links or inside else LINK_OUT
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from library.config import option
 from library.convert.listing import SPLITS, split_folders
+from library.convert.packed import Packed, folder_of
 from library.data import Card
 from library.util import UserError, check_folder
 
@@ -23,7 +24,9 @@ DEFAULT_FRACTION = 0.1
 class _Files:
     """What is converted"""
 
-    dataset_dir: Path | None = option(None, "folder of the files, as dataset/train")
+    dataset_dir: Path | None = option(
+        None, "folder of the files, as dataset/train, or a .zip or .tar file of it"
+    )
     labels: Path | None = option(
         None, "CSV file with the columns file and label, labels or value, instead of class folders"
     )
@@ -97,11 +100,15 @@ class ConvertOptions(_Files, _Shards, _Work):
     def root(self) -> Path:
         if self.dataset_dir is None:
             raise UserError("dataset_dir: missing: give the folder, as --dataset_dir dataset/train")
-        return self.dataset_dir
+        packed = isinstance(self.dataset_dir, Packed)
+        return self.dataset_dir if packed else folder_of(self.dataset_dir)
 
     @property
     def name(self) -> str:
-        return self.tfrecord_filename or os.path.basename(os.path.abspath(self.root))
+        if self.tfrecord_filename:
+            return self.tfrecord_filename
+        root = self.root
+        return root.name if isinstance(root, Packed) else os.path.basename(os.path.abspath(root))
 
     @property
     def path(self) -> Path:

@@ -9,7 +9,6 @@ import contextlib
 import dataclasses
 import errno
 import hashlib
-import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -59,7 +58,7 @@ class Plan:
         digest = hashlib.sha256(repr(known).encode())
         for file in self.listing.files:
             try:
-                status = os.stat(self.options.root / file.name)
+                status = (self.options.root / file.name).stat()
                 line = f"{file}{status.st_size} {status.st_mtime_ns}\n"
             except OSError:
                 line = f"{file}\n"
@@ -163,7 +162,7 @@ class Plan:
     def shard_jobs(self, name: str, files: Files) -> list[ShardJob]:
         """A job for each shard of a dataset; how many follows from the options and files alone."""
         some = some_paths(self.options.root, files)
-        size = sum(os.path.getsize(path) for path in some if os.path.exists(path)) / len(some)
+        size = sum(path.stat().st_size for path in some if path.exists()) / len(some)
         count = self.options.num_shards_of(len(files), size)
         names = [f"{name}-{n:05}-of-{count:05}{self.modality.SUFFIX}" for n in range(count)]
         return [self.job(jobs.write_shard, each, files[n::count]) for n, each in enumerate(names)]

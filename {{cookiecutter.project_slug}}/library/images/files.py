@@ -101,9 +101,9 @@ def canonicalize(data: bytes, options: ShardOptions) -> Jpeg:
 def measures(path: Path) -> dict[str, float]:
     """Sizes in pixels, as they are stored: see `library.data.Modality`."""
     try:
-        with Image.open(path, formats=FORMATS) as image:
+        with path.open("rb") as file, Image.open(file, formats=FORMATS) as image:
             width, height = image.size
-    except (OSError, SyntaxError, *WRONG):
+    except (OSError, BadFileError, SyntaxError, *WRONG):
         return {}
     return {"width": width, "height": height, "width / height": width / height}
 
