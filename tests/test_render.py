@@ -50,7 +50,8 @@ def test_every_choice_renders_whole(render, answers):
     project = render(author_name="Ada Lovelace", **answers)
     for name, text in texts(project).items():
         text = re.sub(r"\$\{\{.*?\}\}", "", text)  # GitHub's own
-        copied = name.endswith((".py", ".html"))  # braces there are those of Python, and of reports
+        # Braces there are those of Python, of reports, and of the card of a model.
+        copied = name.endswith((".py", ".html", "/MODEL_CARD.md"))
         jinja = r"cookiecutter" if copied else r"\{\{|\}\}|\{%|%\}|cookiecutter"
         assert not re.search(jinja, text, re.IGNORECASE), name
     license_text = (project / "LICENSE").read_text()
