@@ -70,7 +70,11 @@ def test_an_update_brings_what_is_new_and_leaves_what_was_edited(template, tmp_p
 
     rendered = template / "{{cookiecutter.project_slug}}"
     networks = rendered / ("audio" if modality == "audio" else "") / "project" / "networks.py"
-    edit(rendered / "library/data/order.py", "\nimport ", "\n# new in v0.2.0\nimport ")
+    edit(
+        rendered / "library/data/order.py",
+        "\nimport tensorflow ",
+        "\n# new in v0.2.0\nimport tensorflow ",
+    )
     edit(networks, '"""The networks: ', '"""The new networks: ')
     (rendered / "library" / "added.py").write_text('"""New."""\n', encoding="utf-8")
     commit(template, tag="v0.2.0")
