@@ -94,7 +94,7 @@ ELSEWHERE |= {"devices", "sync_replicas", "warm_start_from", "resnet_layers"}
 ELSEWHERE |= {"hub_module", "hub_input_range", "fine_tuning", "fine_tuning_rate_factor"}
 ELSEWHERE |= {"fine_tuned_blocks", "record_features", "print_model"}
 ELSEWHERE |= {"run", "head", "split", "input", "output", "top_k", "images_out", "export_dir"}
-ELSEWHERE |= {"tflite", "onnx", "check", "trace", "workers", "ps"}
+ELSEWHERE |= {"tflite", "onnx", "check", "trace", "workers", "ps", "runs"}
 """Where others come from, ends, a terminal, several processes, modules: other tests have them."""
 
 SAME_WEIGHTS = ("num_parallel_calls", "prefetch_size", "prefetch_to_device", "log_steps")
