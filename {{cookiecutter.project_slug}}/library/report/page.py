@@ -135,9 +135,10 @@ def write_report(
 
 
 def render(template: Path, **values: Any) -> bytes:
-    """A page by a template; one that begins with `{% extends "report.html" %}` looks like a report.
+    """A page by a template; one that extends report.html looks like a report.
 
-    Filters: `word`, a value as YAML has it; `data`, the address of an image or file; `width`.
+    Filters: `word`, a value as YAML has it; `data`, the address of an image or file; `width` of a
+    figure; `cover`, what hides the cold parts of a heat map.
     """
     folders = [template.parent, Path(__file__).parent]
     environment = jinja2.Environment(
