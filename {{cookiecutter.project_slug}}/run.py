@@ -1,13 +1,12 @@
 """Train, evaluate, predict with, export and profile the model of this project.
 
 python run.py                                 train, or resume where it stopped
-python run.py --config_set gtx1080ti --learning_rate 1e-4   with other options
-python run.py --new                           a new run, in runs/default-2
-python run.py runs                            list the runs
-python run.py compare RUN RUN ...             say which run is better
+python run.py --config_set gtx1080ti --new    a new run, with a set of project.yaml
+python run.py compare RUN RUN ...             say which is better; or `runs`
 python run.py evaluate --split test           print and write the metrics
 python run.py predict FILE_OR_DIR ...         write predictions.csv
 python run.py export                          write a SavedModel
+python run.py tune --budget_minutes 20        search hyperparameters
 python run.py audit                           find labels that look wrong
 python run.py profile                         measure the input and the step
 python run.py cluster --workers 2 --ps 1      try a cluster on this machine
@@ -25,8 +24,8 @@ from library.distribute import run_local_cluster
 from library.util import redirect_native_logs, run_main
 from project.settings import Hyperparameters, modality
 
-COMMANDS: tuple[str, ...] = ("train", "evaluate", "predict", "export", "audit", "profile")
-COMMANDS += ("cluster", "runs", "compare")
+COMMANDS: tuple[str, ...] = ("train", "evaluate", "predict", "export", "tune", "audit")
+COMMANDS += ("profile", "cluster", "runs", "compare")
 
 
 def main() -> None:
@@ -48,7 +47,7 @@ def main() -> None:
 
 def run_command(line: CommandLine) -> None:
     """Do what the command line says. TensorFlow is imported here, when it is known to be right."""
-    from library import audit, compare, profile, serve, train
+    from library import audit, compare, profile, serve, train, tune
     from project import input_fn, networks
     from project.model_fn import HEADS, model_fn
 
@@ -59,6 +58,7 @@ def run_command(line: CommandLine) -> None:
         "evaluate": lambda: train.run_evaluation(run),
         "predict": lambda: serve.predict_files(run),
         "export": lambda: serve.export_model(run),
+        "tune": lambda: tune.tune(run),
         "audit": lambda: audit.audit_labels(run),
         "profile": lambda: profile.profile_training(run),
         "runs": lambda: train.list_runs(),

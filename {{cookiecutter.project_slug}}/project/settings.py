@@ -73,6 +73,12 @@ class Input:
 class Hyperparameters(Network, Input, TrainingHyperparameters):
     """What the model is and how it learns: the sets of hyperparameters.yaml."""
 
+    searched = {
+        **TrainingHyperparameters.searched,
+        "min_crop_area": (0.2, 1.0),
+        "random_flip": (True, False),
+    }
+
     @property
     def input_size(self) -> int:
         """`image_size`, which `networks.resolve_hyperparameters` fills in where it is null."""

@@ -76,6 +76,12 @@ class Augmentation:
 class Hyperparameters(Network, Spectrogram, Augmentation, TrainingHyperparameters):
     """What the model is and how it learns: the sets of hyperparameters.yaml."""
 
+    searched = {
+        **TrainingHyperparameters.searched,
+        "time_mask": (0.0, 0.4),
+        "frequency_mask": (0.0, 0.4),
+    }
+
     def __post_init__(self) -> None:
         if self.frame_secs > self.window_secs:
             raise UserError(

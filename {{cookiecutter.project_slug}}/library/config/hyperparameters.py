@@ -1,6 +1,8 @@
 """The hyperparameters that every modality shares."""
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from library.config.options import architecture, option
 
@@ -67,3 +69,12 @@ class OptimizerHyperparameters:
 @dataclasses.dataclass(frozen=True)
 class TrainingHyperparameters(HeadHyperparameters, OptimizerHyperparameters):
     """The hyperparameters that every modality shares."""
+
+    # Options that `run.py tune` searches: a range, or values to choose from; None: up to ten times
+    # more or less than the value, unless that is 0.
+    searched: ClassVar[Mapping[str, tuple[Any, ...] | None]] = {
+        "learning_rate": None,
+        "weight_decay": None,
+        "l2_regularization": None,
+        "dropout_rate": (0.0, 0.6),
+    }

@@ -180,6 +180,13 @@ class CommandSettings:
     tflite: bool = option(False, "also write LiteRT models", command="export")
     onnx: bool = option(False, "also write an ONNX model", command="export")
     check: bool = option(False, "compare the export with the checkpoint", command="export")
+    budget_minutes: float = option(
+        20, "minutes for the search, over all its starts", above=0, command="tune"
+    )
+    tune_trials: int | None = option(None, "at most N trials", minimum=1, command="tune")
+    tune_sets: tuple[str, ...] = option(
+        (), "hyperparameter sets to choose from; none: that of hyperparameter_set", command="tune"
+    )
     trace: bool = option(False, "write a trace for TensorBoard", command="profile")
     workers: int = option(2, "workers beside the chief", minimum=0, command="cluster")
     ps: int = option(1, "parameter servers; 0: all-reduce", minimum=0, command="cluster")

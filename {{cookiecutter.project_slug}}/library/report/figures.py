@@ -232,6 +232,29 @@ def intervals(title: str, rows: Mapping[str, Sequence[float]], *, shares: bool) 
     return figure
 
 
+@_style()
+def trials(
+    options: Mapping[str, Sequence[Any]], errors: Sequence[float], filled: Sequence[bool]
+) -> Figure:
+    """The error of each trial over its value of each option, side by side."""
+    columns = min(3, len(options))
+    rows = math.ceil(len(options) / columns)
+    figure = Figure((3.2 * columns, 2.6 * rows))
+    every = [*figure.subplots(rows, columns, squeeze=False).flat]
+    there = np.isfinite(errors)
+    for axes, (name, values) in zip(every, options.items(), strict=False):
+        numbers = not any(isinstance(value, str | bool) for value in values)
+        shown = np.array(values if numbers else [str(value).lower() for value in values])[there]
+        colors = [BLUE if each else "none" for each in np.array(filled)[there]]
+        axes.scatter(shown, np.array(errors)[there], c=colors, edgecolors=BLUE, s=28)
+        axes.set(title=_shown(name, 2 * NAME_LENGTH), ylabel="validation error")
+        if numbers and 0 < 20 * min(values) < max(values):
+            axes.set_xscale("log")
+    for axes in every[len(options) :]:
+        axes.set_axis_off()
+    return figure
+
+
 def png(figure: Figure, *, dpi: int = DPI) -> bytes:
     """The figure as a file of so many pixels an inch, with a palette of 256 colors for its size."""
     figure.set_dpi(dpi)

@@ -1,0 +1,67 @@
+"""The search for settings: what it needs, what it writes, and that a stop changes nothing."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from conftest import make_run
+
+from library.config import load
+from library.tune import tune
+from library.util import UserError
+
+
+class Stopped(BaseException):
+    """Stands for a kill: nothing catches it."""
+
+
+def searched(data: Path, folder: Path, stops: int = 0) -> dict:
+    """The set that a search of three trials writes, after so many stops."""
+    options = {"train_epochs": 3, "train_batch_size": 8, "tune_trials": 3, "budget_minutes": 600}
+    options |= {"test_data": "no/such/data", "hyperparameter_file": folder / "sets.yaml"}
+    options |= {"learning_rate_schedule": "constant", "run": "small", "epochs_between_evals": 3}
+    run = make_run(data, folder, **options)
+    run = run.replace(given=frozenset({"dropout_rate"}))
+    replace = os.replace
+    for stop in range(stops):
+        left = [2 + 3 * stop]
+
+        def stopping(*paths, left=left, **more):
+            replace(*paths, **more)
+            left[0] -= 1
+            if not left[0]:
+                raise Stopped
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(os, "replace", stopping)
+            with pytest.raises(Stopped):
+                tune(run)
+    tune(run)
+    return load(folder / "tuned.yaml", "small")
+
+
+def test_a_search_without_optuna_is_one_line(data, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(UserError, match="^tune: .*: pip install optuna$"):
+        tune(make_run(data, tmp_path))
+
+
+@pytest.mark.slow
+def test_a_search_that_is_stopped_five_times_ends_with_the_same_choice(data, tmp_path, capsys):
+    found = searched(data, tmp_path / "one")
+    printed = capsys.readouterr().out
+    assert [line for line in printed.splitlines() if line.startswith("trial 2, ")]
+    assert "--hyperparameter_set small --new" in printed
+    assert found["dropout_rate"] == 0.3  # given on the command line
+    page = (tmp_path / "one/tune/tune.html").read_text()
+    assert page.count("<tr>") == 4
+    assert not [*(tmp_path / "one/tune").glob("trial-*")]
+    assert searched(data, tmp_path / "two", stops=5) == found
+    errors = [
+        [line for line in (folder / "tune/tune.html").read_text().splitlines() if "<td>" in line]
+        for folder in (tmp_path / "one", tmp_path / "two")
+    ]
+    assert errors[0] == errors[1]
+    assert yaml.safe_load((tmp_path / "one/tuned.yaml").read_text()).keys() == {"small"}
