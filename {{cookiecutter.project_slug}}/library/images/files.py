@@ -5,19 +5,18 @@ A file that cannot be used raises a BadFileError everywhere.
 
 import contextlib
 import dataclasses
-import functools
 import io
-import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import simplejpeg
-from PIL import ExifTags, Image, ImageCms, ImageOps
+from PIL import Image
 
 from library.config import option
 from library.data import EDGE
+from library.images.viewing import MAX_PIXELS, as_viewed, is_as_viewed, scaled
 from library.util import BadFileError, Budget
 
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP")
@@ -26,14 +25,7 @@ JPEGS = ("JPEG", "MPO")
 """JPEG in Pillow's words; MPO has more images behind the first, as those of phones."""
 KEPT_BYTES, KEPT_PIXELS, SCALED_PIXELS = 3_000_000, 2_000_000, 1_000_000
 """What is predicted as it is; other images are scaled down, as many wait for the model at once."""
-MAX_PIXELS = 100_000_000
-"""Of an image before it is scaled down: a file of 2 KB can claim more than any memory has."""
-MAX_PIXELS_WHOLE = {"WEBP": 25_000_000}
-MOST_PIXELS_WHOLE = 50_000_000
-"""Of an image that has to be decoded whole: WebP takes 15 bytes a pixel, others up to 7."""
 PREVIEW_EDGE = 150
-BAND = 64
-"""Rows that are made at the same time."""
 DECODING, BYTES_PER_PIXEL = Budget(500 * 2**20), 6
 WRONG = (ValueError, TypeError, EOFError, AttributeError)
 """What Pillow also raises for files that are not as they say."""
@@ -48,7 +40,6 @@ START_OF_SCAN = 0xDA
 SPECIAL = {"exif", "icc_profile", "adobe"}
 """What says how a JPEG is to be shown."""
 CONTRAST = 50.0
-SRGB = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB"))
 
 Image.init()  # all formats: what it knows before is not enough for FORMATS
 Image.MAX_IMAGE_PIXELS = None  # MAX_PIXELS is looked at before anything is decoded
@@ -85,11 +76,11 @@ def canonicalize(data: bytes, options: ShardOptions) -> Jpeg:
     """
     edges = options.max_edge, options.max_edge
     with _opened(data) as image:
-        keeps = max(image.size) <= options.max_edge and _is_canonical(image, JPEGS)
+        keeps = max(image.size) <= options.max_edge and is_as_viewed(image, JPEGS)
         pixels = _pixels(data) if keeps else None
         if pixels is None:
             image.draft(None, edges)  # a JPEG at 1/2, 1/4, 1/8, no smaller than this
-            image = _canonical(image)
+            image = as_viewed(image)
             image.thumbnail(edges, Image.Resampling.HAMMING)  # sharp, and half the time
             data = _encoded(image, "JPEG", quality=options.jpeg_quality)
             pixels = _pixels(data)
@@ -124,15 +115,15 @@ def canonical_bytes(data: bytes, *, scaled_for: int) -> bytes:
     """
     with _opened(data) as image, DECODING.taken(BYTES_PER_PIXEL * image.width * image.height):
         small = len(data) <= KEPT_BYTES and image.width * image.height <= KEPT_PIXELS
-        if small and _is_canonical(image, (*JPEGS, "PNG")):
+        if small and is_as_viewed(image, (*JPEGS, "PNG")):
             if image.format == "PNG":
                 image.load()  # all of it can be decoded
                 return data
             plain = image.format == "JPEG" and not image.info.keys() & SPECIAL
             if (plain and _is_common(data)) or _pixels(data) is not None:
                 return data
-        image = _scaled(image, max(SCALED_PIXELS, (2 * scaled_for) ** 2))
-        return _encoded(_canonical(image), "BMP")
+        image = scaled(image, max(SCALED_PIXELS, (2 * scaled_for) ** 2))
+        return _encoded(as_viewed(image), "BMP")
 
 
 def _thumbnail(pixels: np.ndarray) -> bytes:
@@ -211,100 +202,3 @@ def _pixels(jpeg: bytes) -> np.ndarray | None:
         if _is_common(jpeg):
             return simplejpeg.decode_jpeg(jpeg, "RGB", fastdct=True, fastupsample=True, **edges)
     return None
-
-
-# ---- pixels as a viewer shows them -------------------------------------------------------------
-
-
-def _is_canonical(image: Image.Image, formats: tuple[str, ...]) -> bool:
-    """Whether TensorFlow, if it decodes its bytes, makes the upright image that a viewer shows."""
-    return (
-        image.format in formats
-        and image.mode in ("RGB", "L")
-        and "transparency" not in image.info
-        and image.getexif().get(ExifTags.Base.Orientation, 1) == 1
-        and _to_srgb(image) is None
-    )
-
-
-def _to_srgb(image: Image.Image) -> ImageCms.ImageCmsTransform | None:
-    """From the color profile of an image; None where that is sRGB already, or there is none."""
-    profile = image.info.get("icc_profile")
-    return _transform(profile, _mode_of_profile(image)) if profile else None
-
-
-def _mode_of_profile(image: Image.Image) -> str:
-    return image.mode if image.mode in ("L", "CMYK") else "RGB"
-
-
-@functools.lru_cache(maxsize=64)
-def _transform(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | None:
-    """Profiles are few, and making a transform takes longer than using it."""
-    try:
-        opened = ImageCms.ImageCmsProfile(io.BytesIO(profile))
-        if "sRGB" in ImageCms.getProfileDescription(opened):
-            return None
-        return ImageCms.buildTransform(opened, SRGB, mode, "RGB")
-    except (OSError, ImageCms.PyCMSError):  # broken, or of another kind of image
-        return None
-
-
-def _canonical(image: Image.Image) -> Image.Image:
-    """The image as a viewer shows it, in RGB: upright, in sRGB, transparent parts on white."""
-    transform, mode = _to_srgb(image), _mode_of_profile(image)
-    ImageOps.exif_transpose(image, in_place=True)
-    if image.mode == "F":
-        raise BadFileError("gray of unknown range: neither 8 nor 16 bit")
-    if image.mode.startswith("I"):
-        image = _eight_bits(image.convert("I"))
-    alpha = None
-    if image.has_transparency_data:
-        image = image.convert("RGBA")
-        alpha = image.getchannel("A")
-    if transform:
-        image = transform.apply(image.convert(mode))
-    if image.mode != "RGB":
-        image = image.convert("RGB")
-    if alpha:
-        image = Image.composite(image, Image.new("RGB", image.size, "white"), alpha)
-    return image
-
-
-def _eight_bits(gray: Image.Image) -> Image.Image:
-    """16 bits of gray, mode I -> mode L."""
-    extrema: Any = gray.getextrema()  # a pair; only several channels have a pair each
-    if extrema[1] > 65535:
-        raise BadFileError("gray of unknown range: neither 8 nor 16 bit")
-    return gray.point(lambda value: value / 256).convert("L")
-
-
-def _scaled(image: Image.Image, pixels: int) -> Image.Image:
-    """An image with so many pixels at most, of the same colors; BadFileError where it is too large.
-
-    In bands: all of a large image in another mode takes more memory than the image itself.
-    """
-    has_drafts = image.format in ("JPEG", "MPO") and "progressive" not in image.info
-    limit = (
-        MAX_PIXELS if has_drafts else MAX_PIXELS_WHOLE.get(image.format or "", MOST_PIXELS_WHOLE)
-    )
-    if image.width * image.height > limit:
-        raise BadFileError(f"too large: {image.width} x {image.height} pixels, above {limit:,}")
-    if image.width * image.height <= pixels:
-        return image
-    times = math.ceil(math.sqrt(image.width * image.height / pixels))
-    image.draft(None, (image.width // times, image.height // times))
-    times = math.ceil(math.sqrt(image.width * image.height / pixels))
-    mode = image.mode if image.mode in ("L", "RGB", "CMYK", "F") else "RGB"
-    if image.mode.startswith("I"):
-        mode = "I"
-    elif image.has_transparency_data:
-        mode = "RGBA"
-    small = Image.new(mode, (-(-image.width // times), -(-image.height // times)))
-    for top in range(0, small.height, BAND):
-        bottom = min((top + BAND) * times, image.height)
-        band = image.crop((0, top * times, image.width, bottom))
-        small.paste(band.convert(mode).reduce(times), (0, top))
-    small.info = {name: each for name, each in image.info.items() if name != "transparency"}
-    orientation = ExifTags.Base.Orientation
-    small.getexif()[orientation] = image.getexif().get(orientation, 1)
-    return small
