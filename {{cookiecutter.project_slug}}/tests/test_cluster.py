@@ -1,6 +1,7 @@
 """Processes that train together: TF_CONFIG, and real clusters on this machine."""
 
 import contextlib
+import functools
 import json
 import math
 import os
@@ -13,19 +14,29 @@ import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import LIMIT_SECS, ROOT, run_program, small_model
+from conftest import LIMIT_SECS, ROOT, make_run, run_program, small_model, write_records
 from test_estimator import linear_input, linear_model
 
-from library.distribute import Cluster, run_local_cluster, wait_until_gone, wait_until_there
+from library.data import train_records
+from library.distribute import (
+    Cluster,
+    Parallel,
+    run_local_cluster,
+    wait_until_gone,
+    wait_until_there,
+)
 from library.estimator import Estimator, EvalSpec, RunConfig
 from library.train import (
     BestCheckpointExporter,
     EarlyStopHook,
+    Plan,
     evaluate_checkpoints,
     global_step_of,
     read_best,
+    start_training,
 )
 from library.util import RunError, UserError
 
@@ -115,6 +126,55 @@ def test_mistakes_in_tf_config_are_one_line(monkeypatch, content, words):
     with pytest.raises(UserError, match=f"^TF_CONFIG: .*{words}") as error:
         cluster(monkeypatch, content)
     assert len(error.value.lines) == 1
+
+
+BATCH, STEPS = 12, 4
+
+
+@pytest.mark.parametrize("shuffle", ["global", pytest.param("stream", marks=pytest.mark.slow)])
+def test_workers_that_come_and_go_take_the_examples_of_one_process_at_each_step(
+    monkeypatch, tmp_path, shuffle
+):
+    """20 random sequences of worker counts, over two epochs: each worker as TF_CONFIG has it."""
+    write_records(tmp_path / "train", *[[b"%d" % n for n in range(i, i + 10)] for i in (0, 10)])
+    order = {"shuffle": shuffle, "shuffle_buffer_mb": 5e-4}
+    run = make_run(tmp_path, tmp_path, train_batch_size=BATCH, **order)
+
+    @functools.cache
+    def batches(step: int, num_workers: int, worker: int) -> np.ndarray:
+        """The ids that a worker takes from this step on: [steps, its share of a batch]."""
+        addresses = {"worker": [f"host:{1 + index}" for index in range(num_workers)]}
+        mine = cluster(monkeypatch, tf_config(addresses, "worker", worker))
+        parallel = Parallel.of(mine, 1, sync_replicas=False)
+        plan = Plan(None, step, step * BATCH, 20, BATCH, STEPS, STEPS)
+        here = run.replace(parallel=parallel, plan=plan)
+        share = {"num_workers": here.cluster.num_workers, "worker": here.cluster.worker}
+        records = train_records(here.settings, here.start, **share)
+        taken = records.take((STEPS - step) * here.batch_size).as_numpy_iterator()
+        return np.array([id_ for _, id_, _ in taken]).reshape(STEPS - step, -1)
+
+    whole = np.sort(batches(0, 1, 0))
+    random = np.random.default_rng(0)
+    for _ in range(20):
+        found, step = [], 0
+        while step < STEPS:
+            num_workers, end = random.choice([1, 2, 3, 4]), random.integers(step + 1, STEPS + 1)
+            shares = [batches(step, num_workers, worker) for worker in range(num_workers)]
+            found += [*np.sort(np.concatenate(shares, axis=1))[: end - step]]
+            step = end
+        assert np.array_equal(found, whole)
+
+
+@pytest.mark.parametrize(("num_workers", "more"), [(4, {}), (2, {"gradient_accumulation": 2})])
+def test_a_batch_that_workers_cannot_divide_is_one_line(
+    data, monkeypatch, tmp_path, num_workers, more
+):
+    jobs = {"worker": [f"host:{1 + index}" for index in range(num_workers)]}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(tf_config(jobs)))
+    with pytest.raises(UserError, match="^train_batch_size: 10 cannot be divided by 4") as error:
+        start_training(make_run(data, tmp_path, train_batch_size=10, **more))
+    assert len(error.value.lines) == 1
+    assert not [*tmp_path.iterdir()]
 
 
 @contextlib.contextmanager
@@ -309,6 +369,32 @@ def test_the_command_cluster_trains_in_step(data, tmp_path, how):
     assert read_best(tmp_path / "best")
     logs = {file.name for file in (tmp_path / "now" / "cluster").iterdir()}
     assert {"chief-0.log", "worker-0.log", "evaluator-0.log"} <= logs
+
+
+@pytest.mark.slow
+def test_workers_that_come_and_go_in_an_epoch_end_like_one_process(tasks, tmp_path):
+    """Two workers, then three: the weights of one process, but for the rounding of sums."""
+    more = ["--train_batch_size", 12, "--epochs_between_evals", 0.5, "--optimizer", "sgd"]
+    more += ["--learning_rate", 0.01, "--learning_rate_schedule", "constant"]
+    more += ["--warmup_epochs", 0, "--dropout_rate", 0]
+    epochs = {1: 1.4, 2: 0.7, 3: 1.4}  # of 69 examples: to the steps 8, 4 and 8
+    for num_workers in epochs:
+        if num_workers == 2:
+            (tmp_path / "now").rename(tmp_path / "one")
+        run = tasks(worker=num_workers)
+        names = [f"worker-{index}" for index in range(num_workers)]
+        for index in range(num_workers):
+            run.start("worker", index, "--train_epochs", epochs[num_workers], *more)
+        for name in names:
+            assert run.status(name) == 0, run.log(name)
+    assert "training from step 4 to 8" in run.log("worker-2")
+    before, one, found = (
+        np.concatenate([tf.train.load_variable(str(path), name).ravel() for name in names])
+        for path in (tmp_path / "now/model.ckpt-4", tmp_path / "one/model.ckpt-8", tmp_path / "now")
+        for names in [[name for name, _ in tf.train.list_variables(str(path))]]
+    )
+    # Other examples would be as far off as these are from what the last four steps began with.
+    assert np.linalg.norm(found - one) < 1e-3 * np.linalg.norm(one - before)
 
 
 @pytest.mark.slow
