@@ -463,6 +463,11 @@ def test_groups_that_cannot_be_are_refused(samples, tmp_path, flags, message):
     assert message in process.stderr
 
 
+def test_a_misspelt_folder_is_answered_with_the_nearest_one(samples, tmp_path):
+    process = convert(samples / "trian", tmp_path / "out", "a", status=2)
+    assert process.stderr.endswith("trian is not a folder (did you mean train?)\n")
+
+
 def test_nothing_to_learn_is_said(samples, tmp_path):
     table = labeled(samples, tmp_path / "t.csv", "label", lambda number: "cat")
     process = convert(samples / "train", tmp_path / "out", "a", "--labels", table)

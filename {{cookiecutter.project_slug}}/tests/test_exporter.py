@@ -201,6 +201,12 @@ def test_a_checkpoint_that_is_not_there_is_one_line(tmp_path, model):
     assert len(error.value.lines) == 1
 
 
+def test_a_misspelt_run_is_answered_with_the_nearest_one(tmp_path):
+    (tmp_path / "runs/large/best").mkdir(parents=True)
+    with pytest.raises(UserError, match=r"train first \(did you mean large\?\)$"):
+        find_checkpoint("best", model_dir="", best_model_dir=tmp_path / "runs/lagre/best")
+
+
 def test_checkpoints_are_found_by_name_folder_and_path(checkpoint, tmp_path):
     path = checkpoint(3)
     for model in ("latest", str(tmp_path / "run"), path):

@@ -11,7 +11,7 @@ from library.config import option
 from library.convert.listing import SPLITS, split_folders
 from library.convert.packed import Packed, folder_of
 from library.data import Card
-from library.util import UserError, check_folder
+from library.util import UserError, check_folder, did_you_mean
 
 VALIDATION = "validation"
 SHARD_MB, SHARD_FILES = 150, 1000
@@ -182,7 +182,8 @@ class ConvertOptions(_Files, _Shards, _Work):
                 f"tfrecord_filename: {name} is not a name of letters, digits, . - _{hint}"
             )
         if not self.root.is_dir():
-            raise UserError(f"dataset_dir: {self.root} is not a folder")
+            near = did_you_mean(self.root.name, [each.name for each in self.root.parent.glob("*/")])
+            raise UserError(f"dataset_dir: {self.root} is not a folder{near}")
         check_folder("tfrecord_dir", self.tfrecord_dir)
         if (card := self.classes_from) and card.suffix != ".json":
             raise UserError(f"classes_from: {card} is not a card: that of a dataset is {card}.json")

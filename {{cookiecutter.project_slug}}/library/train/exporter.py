@@ -13,7 +13,15 @@ import tensorflow as tf
 
 from library.estimator import Exporter
 from library.train.checkpoints import damage, name_checkpoints, newest_checkpoint
-from library.util import UserError, moving_into, read_json, typed, write_json, written_here
+from library.util import (
+    UserError,
+    did_you_mean,
+    moving_into,
+    read_json,
+    typed,
+    write_json,
+    written_here,
+)
 
 BEST_FILE, PATIENCE_FILE = "best.json", "patience.json"
 FORMAT_VERSION = 1
@@ -196,7 +204,11 @@ def find_checkpoint(
     if model == "best":
         best = read_best(best_model_dir)
         if best is None:
-            raise UserError(f"{option}: there is no best model in {best_model_dir}: train first")
+            run = Path(best_model_dir).parent
+            near = did_you_mean(run.name, [each.parent.name for each in run.parent.glob("*/best")])
+            raise UserError(
+                f"{option}: there is no best model in {best_model_dir}: train first{near}"
+            )
         folder = _checkpoint_of(best_model_dir, best["step"])
     if os.path.isdir(folder):
         checkpoint = newest_checkpoint(option, folder)
