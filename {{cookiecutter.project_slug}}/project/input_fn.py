@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from library import images
 from library.data import (
+    BlockCache,
     Convert,
     one_call,
     prefetch_to_device,
@@ -152,7 +153,7 @@ def evaluation_input(run: Run, path: str) -> tf.data.Dataset:
     """
     settings = run.settings
     return (
-        read_in_order(path)
+        read_in_order(path, blocks=BlockCache.of(settings))
         .map(
             lambda number, record: evaluation_example(run, record),
             num_parallel_calls=settings.num_parallel_calls,

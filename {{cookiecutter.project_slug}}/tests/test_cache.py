@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
+import fsspec
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -145,8 +146,8 @@ def test_memory_that_is_free_is_that_of_the_container(settings, tmp_path, monkey
 def test_a_dataset_from_elsewhere_is_kept(settings):
     folder = Path(settings.train_data).parent
     for file in folder.iterdir():
-        tf.io.gfile.copy(str(file), f"ram://cache/{file.name}", overwrite=True)
-    elsewhere = dataclasses.replace(settings, train_data="ram://cache/train", cache="memory")
+        fsspec.filesystem("memory").put(str(file), f"cache/{file.name}")
+    elsewhere = dataclasses.replace(settings, train_data="memory://cache/train", cache="memory")
     assert contents(elsewhere) == contents(settings)
 
 

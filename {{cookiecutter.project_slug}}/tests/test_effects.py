@@ -95,7 +95,7 @@ ELSEWHERE |= {"hub_module", "hub_input_range", "fine_tuning", "fine_tuning_rate_
 ELSEWHERE |= {"fine_tuned_blocks", "record_features", "print_model"}
 ELSEWHERE |= {"run", "head", "split", "input", "output", "top_k", "images_out", "export_dir"}
 ELSEWHERE |= {"tflite", "onnx", "check", "trace", "workers", "ps", "runs"}
-ELSEWHERE |= {"budget_minutes", "tune_trials", "tune_sets"}
+ELSEWHERE |= {"budget_minutes", "tune_trials", "tune_sets", "cache_gb"}
 """Where others come from, ends, a terminal, several processes, modules: other tests have them."""
 
 SAME_WEIGHTS = ("num_parallel_calls", "prefetch_size", "prefetch_to_device", "log_steps")

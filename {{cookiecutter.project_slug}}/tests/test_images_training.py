@@ -1,27 +1,30 @@
 """Training and evaluation in this process, on data that is not on this disk."""
 
+import fsspec
 import pytest
-import tensorflow as tf
 from conftest import make_run
 
-from library.train import run_evaluation, start_training
+from library.train import read_best, run_evaluation, start_training
 from library.util import UserError
 
 pytestmark = pytest.mark.slow  # whole trainings
 
 
-def test_data_on_another_file_system_is_streamed(data, tmp_path, capsys):
+def test_data_on_another_file_system_trains_as_data_on_this_disk(data, tmp_path, capsys):
     for file in data.iterdir():
-        tf.io.gfile.copy(str(file), f"ram://run/{file.name}", overwrite=True)
-    remote = {f"{name}_data": f"ram://run/{name}" for name in ("train", "validation", "test")}
-    by_id = make_run(data, tmp_path, **remote, train_epochs=1, image_size=16)
-    with pytest.raises(UserError, match=r"ram://run/train: .*set shuffle: stream, or cache"):
-        start_training(by_id)
-    assert not (tmp_path / "checkpoints").exists()
-    for changed in ({"shuffle": "stream"}, {"cache": "memory", "train_epochs": 2}):
-        run = by_id.replace(**changed)
+        fsspec.filesystem("memory").put(str(file), f"run/{file.name}")
+    remote = {f"{name}_data": f"memory://run/{name}" for name in ("train", "validation", "test")}
+    remote["cache_dir"] = tmp_path / "cache"
+    options = {"train_epochs": 1, "image_size": 16}
+    best = []
+    for name, where in (("here", {}), ("there", remote)):
+        run = make_run(data, tmp_path / name, **where, **options)
         start_training(run)
-        assert "best model: loss" in capsys.readouterr().out
+        best.append(read_best(run.settings.best_model_dir)["value"])
+    assert best[0] == best[1]
+    assert list((tmp_path / "cache" / "blocks").iterdir())
+    start_training(run.replace(shuffle="stream", train_epochs=2))
+    start_training(run.replace(cache="memory", train_epochs=3))
     run_evaluation(run)
     assert "accuracy: " in capsys.readouterr().out
 
@@ -31,9 +34,9 @@ def test_a_damaged_record_elsewhere_is_one_line(data, tmp_path):
     for file in data.iterdir():
         content = bytearray(file.read_bytes())
         content[100] ^= file == damaged
-        with tf.io.gfile.GFile(f"ram://damaged/{file.name}", "wb") as there:
-            there.write(bytes(content))
-    remote = {f"{name}_data": f"ram://damaged/{name}" for name in ("train", "validation")}
+        fsspec.filesystem("memory").pipe(f"damaged/{file.name}", bytes(content))
+    remote = {f"{name}_data": f"memory://damaged/{name}" for name in ("train", "validation")}
+    remote["cache_dir"] = tmp_path / "cache"
     run = make_run(data, tmp_path, **remote, shuffle="stream", image_size=16)
-    with pytest.raises(UserError, match=r"ram://damaged/train or .*corrupted record at 12"):
+    with pytest.raises(UserError, match=r"memory://damaged/train.*: record 0 is damaged"):
         start_training(run)

@@ -18,10 +18,12 @@ BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, 
 INTEGER = re.compile(r"[-+]?[0-9]+")
 NUMBER = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?")
 URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+SECRET = re.compile(r"(?i)://[^/]*:[^/]*@|://.*[?&][^=]*(sig|token|key|secret|passw|cred)[^=]*=")
+UNSAFE = "a URL with a password or signature would stand in logs: set them in the environment"
 
 
 class Location(str):
-    """A path, or a URL of a file system that TensorFlow reads, as gs://bucket/train."""
+    """A path, or a URL of a file system of fsspec, as s3://bucket/train."""
 
 
 PATHS = (Path, Location)
@@ -137,6 +139,8 @@ class Option:
                 raise ValueError(f"{self.name}: {text}: this variable is not set")
             if not path.strip() or "\0" in path:
                 return None
+            if SECRET.search(path):
+                raise ValueError(f"{self.name}: {UNSAFE}")
             if URL.match(path):
                 return Location(path) if self.kind is Location else None
             path = os.path.join(Path.cwd() if self.rule["command"] else root, path)

@@ -71,7 +71,12 @@ class InputSettings:
     cache_decoded: bool = option(
         False, "cache decoded images: faster, 5 to 20 times larger, not bit-identical"
     )
-    cache_dir: Path = option(Path("data/cache"), "folder for cache: file")
+    cache_dir: Path = option(
+        Path("data/cache"), "folder for cache: file, and for what is read of data at a URL"
+    )
+    cache_gb: float = option(
+        10, "gigabytes of cache_dir that data at a URL may take, at most", minimum=0.01
+    )
     limit_train_examples: int | None = option(None, "train on N examples only", minimum=1)
     fold: int | None = option(
         None,

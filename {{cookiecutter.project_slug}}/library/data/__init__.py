@@ -6,10 +6,11 @@ from library.util import lazy
 
 if TYPE_CHECKING:
     from library.data.cache import Convert, num_train_examples, train_records
-    from library.data.card import UNLABELED, Card, Label, Shard, Target, expect_sizes
+    from library.data.card import UNLABELED, Card, Label, Shard, Target, content_of, expect_sizes
     from library.data.modality import EDGE, Examples, Modality, Source
     from library.data.order import mix_and_repeat, random_shard, shuffle_and_repeat
     from library.data.recording import record_dataset, replay_dataset
+    from library.data.remote import NO_CACHE, BlockCache, copy_file
     from library.data.sources import Hdf5Rows, list_files, read_by_id, read_files, read_generator
     from library.data.sources import read_in_order, read_stream, read_strings
     from library.data.stages import one_call, prefetch_to_device, stage, stages_of

@@ -21,6 +21,7 @@ from library.config import FOLDS, Settings
 from library.data.card import Card
 from library.data.modality import Source
 from library.data.order import mix_and_repeat, shuffle_and_repeat
+from library.data.remote import BlockCache
 from library.data.sources import ReadShard, read_by_id, read_in_order, read_stream, read_tfrecords
 from library.data.stages import Transformation
 from library.data.tfrecord import Reader, write_index, write_shard
@@ -45,7 +46,7 @@ def train_records(
     num_workers: int = 1,
     worker: int = 0,
     to_cache: Convert | None = None,
-    open_data: Callable[[str], Source] = Reader,
+    open_data: Callable[[str], Source] | None = None,
     read_shard: ReadShard = read_tfrecords,
     read: Callable[[Source, int], Transformation] = read_by_id,
     classes_of: Callable[[Source], np.ndarray] | None = None,
@@ -57,7 +58,7 @@ def train_records(
         start: number of examples that the run has behind it.
         num_workers, worker: processes that share the samples, and the number of this one.
         to_cache: a dataset of contents -> what a cache keeps of each; None: the contents.
-        open_data: opens the dataset where examples are read by id.
+        open_data: opens the dataset where examples are read by id; None: as TFRecords.
         read_shard: reads a shard where they are a stream, or go to a cache.
         read: what makes samples, (number, id), into the result; called with the source and
             `num_parallel_calls`.
@@ -66,17 +67,19 @@ def train_records(
     Returns:
         A dataset of (number of the sample in the run, int64; id of the example, int64; content).
     """
-    path, seed = settings.train_data, settings.random_seed
+    path, seed, blocks = settings.train_data, settings.random_seed, BlockCache.of(settings)
     options = tf.data.Options()
     options.deterministic = settings.deterministic
     numbers = tf.data.Dataset.range(start + worker, tf.int64.max, num_workers)
     if settings.shuffle == "stream":
         buffer_mb = settings.shuffle_buffer_mb
-        stream = read_stream(path, seed, start, buffer_mb=buffer_mb, read_shard=read_shard)
+        stream = read_stream(
+            path, seed, start, buffer_mb=buffer_mb, read_shard=read_shard, blocks=blocks
+        )
         pairs = tf.data.Dataset.zip((numbers, stream.shard(num_workers, worker)))
         return pairs.map(lambda number, example: (number, *example)).with_options(options)
     if settings.cache == "none":
-        source = open_data(path)
+        source = open_data(path) if open_data else Reader(path, blocks)
     else:
         convert = to_cache or tf.data.Dataset.as_numpy_iterator
         with tf.__internal__.eager_context.eager_mode():  # also where an Estimator makes its graph
@@ -133,8 +136,8 @@ def _cached(
 ) -> Source:
     """The dataset `path` in a cache: "memory", filled once a process, or "file", once in all.
 
-    It is read in order, also from another file system that TensorFlow reads. A cache is used again
-    as long as the card of the dataset is the same.
+    It is read in order, also from a URL. A cache is used again as long as the card of the dataset
+    is the same.
     """
     card = Card.load(f"{path}.json")
     kept = getattr(convert, "version", None) or f"{convert.__module__}.{convert.__qualname__}"

@@ -4,10 +4,12 @@ import dataclasses
 import os
 import re
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
 from library.config import URL
+from library.data.remote import FETCHES, read_file, size_of
 from library.util import UserError, read_card, write_json
 
 T = TypeVar("T")
@@ -19,8 +21,6 @@ Label = int | tuple[int, ...] | float
 """Of one example: the number of its class, the numbers of its classes, or its value."""
 UNLABELED = -1
 """The label of an example that has none."""
-NOT_FOUND = 5
-"""TensorFlow's code of an error; source: tensorflow/core/protobuf/error_codes.proto."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,9 +81,9 @@ class Card:
 
     @classmethod
     def load(cls, path: str | Path) -> "Card":
-        """Read a card, also from another file system of TensorFlow; UserError if it is none."""
+        """Read a card, also from a URL; UserError if it is none."""
         what, remedy = "the card of a dataset", "convert the dataset again"
-        text = _of_file(str(path), _read_bytes)
+        text = content_of(str(path))
         return read_card(cls, text, place=path, what=what, remedy=remedy, prepare=_upgraded)
 
     def save(self, path: str | Path) -> None:
@@ -109,13 +109,15 @@ def _upgraded(content: dict[str, Any]) -> dict[str, Any]:
 
 def expect_sizes(sizes: dict[str, int], card: str) -> None:
     """UserError if a file is missing, or not of its size in bytes, which the file `card` names."""
-    for file, expected in sizes.items():
-        try:
-            size = _of_file(file, _size_of)
-        except UserError as error:
-            raise UserError(f"{error}, but {card} names it") from error
-        if size != expected:
-            raise UserError(f"{file}: {size} bytes, but {card} says {expected}")
+    with ThreadPoolExecutor(FETCHES if URL.match(card) else 1) as threads:
+        found = threads.map(_size_of, sizes)
+        for file, expected in sizes.items():
+            try:
+                size = next(found)
+            except UserError as error:
+                raise UserError(f"{error}, but {card} names it") from error
+            if size != expected:
+                raise UserError(f"{file}: {size} bytes, but {card} says {expected}")
 
 
 def is_name(file: str) -> bool:
@@ -123,34 +125,20 @@ def is_name(file: str) -> bool:
     return bool(re.fullmatch(r"[^/\\:\0]+", file)) and file not in (".", "..")
 
 
-def _read_bytes(path: str) -> bytes:
-    if not URL.match(path):
-        return Path(path).read_bytes()
-    import tensorflow as tf  # only here: conversion does without it
-
-    with tf.io.gfile.GFile(path, "rb") as file:
-        return file.read()
+def content_of(path: str) -> bytes:
+    """What a small file holds, at a path or URL; UserError where it cannot be read."""
+    return read_file(path) if URL.match(path) else _of_file(path, Path.read_bytes)
 
 
 def _size_of(path: str) -> int:
-    if not URL.match(path):
-        return os.path.getsize(path)
-    import tensorflow as tf
-
-    return tf.io.gfile.stat(path).length
+    return size_of(path) if URL.match(path) else _of_file(path, os.path.getsize)
 
 
-def _of_file(path: str, read: Callable[[str], T]) -> T:
-    """What `read` says of a file; an error of any file system becomes one line."""
+def _of_file(path: str, read: Callable[[Path], T]) -> T:
+    """What `read` says of a file on this machine; an error becomes one line."""
     try:
-        return read(path)
+        return read(Path(path))
     except FileNotFoundError as error:
         raise UserError(f"{path}: there is no such file") from error
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}") from error
-    except Exception as error:  # TensorFlow's own
-        if not hasattr(error, "error_code"):
-            raise
-        missing = error.error_code == NOT_FOUND
-        reason = "there is no such file" if missing else getattr(error, "message", error)
-        raise UserError(f"{path}: {reason}") from error

@@ -6,7 +6,7 @@ run starts anywhere in a global shuffle:
 
     shuffle_and_repeat(source.num_examples, seed, start).apply(read_by_id(source, -1))
 
-Paths can be on any file system that TensorFlow reads, except for reading by id and HDF5.
+Datasets of TFRecords can be at a URL, which a BlockCache makes faster.
 """
 
 import itertools
@@ -19,15 +19,20 @@ import h5py
 import numpy as np
 import tensorflow as tf
 
+from library.config import URL
 from library.data.card import Card
 from library.data.modality import Source
 from library.data.order import shuffle_and_repeat
+from library.data.remote import NO_CACHE, BlockCache
 from library.data.stages import Transformation
+from library.data.tfrecord import Reader
 from library.util import UserError
 
 IDS_PER_CALL = 64
 """Examples that one call of Python reads: a call for each costs a fifth of the speed."""
 STRINGS_PER_CALL = 32
+AHEAD = 4
+"""Such calls at the same time for a dataset that is read from elsewhere in order."""
 SHARDS_IN_TURNS = 4
 """Shards that a stream reads from at the same time, so that neighbours do not stay neighbours."""
 BLOCK_LENGTH = 16
@@ -86,8 +91,13 @@ def read_tfrecords(
     return tf.data.TFRecordDataset(file).skip(skipped).enumerate(first + skipped)
 
 
-def read_in_order(path: str | Path, read_shard: ReadShard = read_tfrecords) -> tf.data.Dataset:
+def read_in_order(
+    path: str | Path, read_shard: ReadShard = read_tfrecords, *, blocks: BlockCache = NO_CACHE
+) -> tf.data.Dataset:
     """All examples of the dataset `path`, as "data/train", once and in order: (id, content)."""
+    if URL.match(str(path)):
+        reader = Reader(path, blocks)
+        return tf.data.Dataset.range(reader.num_examples).apply(read_by_id(reader, AHEAD))
     return tf.data.Dataset.from_tensor_slices(_shards(path)).flat_map(read_shard)
 
 
@@ -105,6 +115,7 @@ def read_stream(
     *,
     buffer_mb: float,
     read_shard: ReadShard = read_tfrecords,
+    blocks: BlockCache = NO_CACHE,
 ) -> tf.data.Dataset:
     """All examples without end, roughly shuffled, from storage where random reads are slow.
 
@@ -116,6 +127,14 @@ def read_stream(
     (id, int64; content).
     """
     card, (files, firsts, examples) = Card.load(f"{path}.json"), _shards(path)
+    if URL.match(str(path)):
+        by_id = read_by_id(Reader(path, blocks), 1)
+
+        def read_shard(
+            _: tf.Tensor, first: tf.Tensor, count: tf.Tensor, skipped: tf.Tensor
+        ) -> tf.data.Dataset:
+            return tf.data.Dataset.range(first + skipped, first + count).apply(by_id)
+
     total, num_shards = card.num_examples, len(files)
     in_half = buffer_mb / 2 * 2**20 * total / sum(shard.bytes for shard in card.shards)
     num_windows = -(-total // max(1, int(in_half)))

@@ -9,6 +9,7 @@ A dataset named `train` in the folder `data` is called `data/train`, and consist
 
 import functools
 import hashlib
+import io
 import os
 import struct
 import threading
@@ -23,7 +24,8 @@ import numpy as np
 from library.config import URL
 from library.data.card import Card, Shard
 from library.data.modality import Examples
-from library.util import UserError, replacing
+from library.data.remote import NO_CACHE, BlockCache, RemoteFiles, Span, read_file
+from library.util import RunError, UserError, replacing
 
 INDEX = np.dtype([("shard", "<u4"), ("length", "<u4"), ("offset", "<u8")])
 HEADER, FOOTER = struct.Struct("<QI"), struct.Struct("<I")
@@ -103,7 +105,11 @@ def _length_in(header: bytes) -> int | None:
 
 def read_record(file: FileIO, length: int, offset: int) -> bytes | None:
     """The record of this length at this place of an open file; None if it is damaged."""
-    frame = _read_at(file, length + FRAME, offset)
+    return _record_in(_read_at(file, length + FRAME, offset), length)
+
+
+def _record_in(frame: bytes, length: int) -> bytes | None:
+    """The record of this length in its frame; None if one of them is damaged."""
     record, footer = frame[HEADER.size : -FOOTER.size], frame[-FOOTER.size :]
     whole = len(frame) == length + FRAME and _length_in(frame[: HEADER.size]) == length
     return record if whole and FOOTER.unpack(footer)[0] == _masked_crc(record) else None
@@ -143,12 +149,24 @@ def _open(shard: str) -> FileIO:
     return file
 
 
-class Records(Examples):
-    """The records of TFRecord files by number: of the shards, OPEN_FILES stay open."""
+class _LocalFiles:
+    """Bytes of files on this machine, of which OPEN_FILES stay open; for several threads."""
 
-    def __init__(self, shards: Sequence[str], index: np.ndarray):
+    def __init__(self, files: Sequence[str]):
+        self._file = functools.lru_cache(OPEN_FILES)(lambda number: _open(files[number]))
+
+    def read(self, spans: Iterable[Span], *, again: bool = False) -> Iterator[bytes]:
+        """The bytes of each span, or fewer where its file ends; `again` makes no difference."""
+        for number, begin, size in spans:
+            yield _read_at(self._file(number), size, begin)
+
+
+class Records(Examples):
+    """The records of TFRecord files by number."""
+
+    def __init__(self, shards: Sequence[str], index: np.ndarray, files: RemoteFiles | None = None):
         self.shards, self.index = shards, index
-        self._file = functools.lru_cache(OPEN_FILES)(lambda shard: _open(shards[shard]))
+        self.files = files or _LocalFiles(shards)
 
     @property
     def num_examples(self) -> int:
@@ -162,38 +180,48 @@ class Records(Examples):
     def read(self, ids: np.ndarray) -> np.ndarray:
         """int64 [n] -> bytes objects [n]; DamagedRecordError has the shard and the number there."""
         records = np.empty(len(ids), object)
-        for position, (shard, length, offset) in enumerate(self.index[ids]):
-            record = read_record(self._file(int(shard)), int(length), int(offset))
+        spans = [(int(n), int(begin), int(size) + FRAME) for n, size, begin in self.index[ids]]
+        for position, (span, frame) in enumerate(zip(spans, self.files.read(spans), strict=True)):
+            record = _record_in(frame, span[-1] - FRAME)
+            if record is None:  # what a cache has of it may be damaged
+                (frame,) = self.files.read([span], again=True)
+                record = _record_in(frame, span[-1] - FRAME)
             if record is None:
-                number = ids[position] - np.searchsorted(self.index["shard"], shard)
-                raise DamagedRecordError(f"{self.shards[shard]}: record {number} is damaged")
+                number = ids[position] - np.searchsorted(self.index["shard"], span[0])
+                raise DamagedRecordError(f"{self.shards[span[0]]}: record {number} is damaged")
             records[position] = record
         return records
 
     def beginnings(self, size: int) -> Iterator[bytes]:
-        """The first bytes of each record, in order, unchecked."""
-        for shard, length, offset in self.index:
-            begin = int(offset) + HEADER.size
-            yield _read_at(self._file(int(shard)), min(int(length), size), begin)
+        """The first bytes of each record, in order, on this machine unchecked."""
+        if isinstance(self.files, RemoteFiles):
+            for begin in range(0, self.num_examples, RECORDS_AT_ONCE):
+                ids = np.arange(begin, min(begin + RECORDS_AT_ONCE, self.num_examples))
+                yield from (record[:size] for record in self.read(ids))
+        else:
+            rows = ((int(n), int(offset), int(length)) for n, length, offset in self.index)
+            yield from self.files.read((n, o + HEADER.size, min(s, size)) for n, o, s in rows)
 
 
 class Reader(Records):
     """The records of a dataset by their number; memory does not grow with the dataset."""
 
-    def __init__(self, path: str | Path):
+    def __init__(self, path: str | Path, cache: BlockCache = NO_CACHE):
         """Open the dataset `path`, as "data/train", whose index is rewritten if it does not fit.
 
+        A dataset at a URL is read through the cache, and its index has to fit.
+
         Raises:
-            UserError: a file is missing, not the one of the card, or not on this machine.
+            UserError: a file is missing, or not the one of the card.
         """
-        if URL.match(str(path)):
-            raise UserError(
-                f"{path}: records are read by their number from files of this machine only: set "
-                "shuffle: stream, or cache: file or memory"
-            )
         self.card = Card.load(f"{path}.json")
         shards, file = self.card.files(path), f"{path}.index"
         index = self._read_index(file)
+        if URL.match(str(path)):
+            if index is None:
+                raise UserError(f"{file}: does not fit the shards: copy the dataset there again")
+            super().__init__(shards, index, RemoteFiles(shards, self.card.shards, cache))
+            return
         if index is None:
             write_index(path, self._split(index_of(shards)))
             index = self._read_index(file)
@@ -205,8 +233,11 @@ class Reader(Records):
     def _read_index(self, file: str) -> np.ndarray | None:
         """The index, if it leads from the start to the end of each shard, record by record."""
         try:
-            index = np.load(file, mmap_mode="r")
-        except PermissionError:
+            if URL.match(file):
+                index = np.load(io.BytesIO(read_file(file)))
+            else:
+                index = np.load(file, mmap_mode="r")
+        except (PermissionError, UserError, RunError):
             raise
         except Exception:  # of NumPy, which has many names for what is no array
             return None

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from library.config import URL, Settings
-from library.data import UNLABELED, Reader, Source, Target, read_in_order, train_records
+from library.config import Settings
+from library.data import UNLABELED, Reader, Source, Target, train_records
 from library.images.ops import RAW, RAW_MARK
 from library.images.records import CLASS, ENCODED, FILENAME, FORMAT, VALUE, Example
 
@@ -129,12 +129,7 @@ def classes_of(source: Source) -> np.ndarray:
 
 def encoded_examples(path: str | Path, ids: Sequence[int]) -> list[bytes]:
     """The encoded images of these ids, rising, in the dataset `path`."""
-    if URL.match(str(path)):  # read in order only
-        wanted, pairs = {*ids}, read_in_order(path).as_numpy_iterator()
-        records = [record for number, record in pairs if number in wanted]
-    else:
-        records = list(Reader(path).read(np.array(ids, np.int64)))
-    examples = map(Example.FromString, records)
+    examples = map(Example.FromString, Reader(path).read(np.array(ids, np.int64)))
     return [each.features.feature[ENCODED].bytes_list.value[0] for each in examples]
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from library.config import URL
 from library.data import verify
 from library.train.plan import Plan
 from library.train.run import Run
@@ -84,18 +83,14 @@ def translate_errors(run: Run, *data: str, plan: Plan | None = None) -> Iterator
             f"or clip_gradient_norm, may help{_write_divergence(run, plan, found) if plan else ''}"
         ) from error
     except tf.errors.UnknownError as error:
-        damaged = re.search(r"DamagedRecordError: (.*)", error.message)
-        if not damaged:
+        raised = re.search(r"(DamagedRecord|User|Run)Error: (.*)", error.message)  # by our reader
+        if not raised:
             raise
-        raise UserError(damaged[1]) from error
-    except tf.errors.DataLossError as error:
+        raise (RunError if raised[1] == "Run" else UserError)(raised[2]) from error
+    except tf.errors.DataLossError:
         for path in data:
-            if not URL.match(path):
-                verify(path)  # raises a UserError that names the file and the record
-        damaged = re.search(r"(corrupted|truncated) record at \d+", error.message)
-        if not damaged:
-            raise
-        raise UserError(f"{' or '.join(data)}: {damaged[0]}") from error
+            verify(path)  # raises a UserError that names the file and the record
+        raise
     except (tf.errors.ResourceExhaustedError, OSError) as error:
         if "No space left" not in str(error):
             raise

@@ -16,6 +16,7 @@ import tensorflow as tf
 import yaml
 
 from library.config import PROJECT, options_of, plain, word_of
+from library.data import content_of
 from library.train.checkpoints import last_step
 from library.train.exporter import read_best
 from library.util import UserError, read_json, shown_path, typed, write_text, written_here
@@ -72,8 +73,7 @@ def evaluated_with(
 
 def card_checksum(dataset: str) -> str:
     """The SHA-256 of the card of a dataset."""
-    card = tf.io.gfile.GFile(f"{dataset}.json", "rb").read()
-    return hashlib.sha256(card).hexdigest()
+    return hashlib.sha256(content_of(f"{dataset}.json")).hexdigest()
 
 
 def options_used(options: Any) -> dict[str, Any]:

@@ -1,0 +1,258 @@
+"""Datasets at a URL: the bytes and the order of local files, a cache within its limit, faults."""
+
+import collections
+import concurrent.futures
+import random
+import shutil
+
+import fsspec
+import numpy as np
+import pytest
+from conftest import write_records
+from fsspec.implementations.memory import MemoryFileSystem
+
+from library.config import Parser, Settings
+from library.data import BlockCache, Card, DamagedRecordError, Reader
+from library.data.remote import is_block
+from library.util import RunError, UserError
+
+COUNT, SHARDS = 60, 3
+BLOCK = 64
+
+
+class Flaky(MemoryFileSystem):
+    """Memory, of which the first `failures` requests for the same bytes have a fault."""
+
+    protocol = "flaky"
+    fault, failures = None, 0
+    requests: collections.Counter = collections.Counter()
+
+    @classmethod
+    def _strip_protocol(cls, path):
+        return MemoryFileSystem._strip_protocol(path.replace("flaky://", "memory://"))
+
+    def cat_file(self, path, start=None, end=None, **options):
+        data = super().cat_file(path, start, end, **options)
+        Flaky.requests[path, start] += 1
+        return Flaky.fault(data) if Flaky.requests[path, start] <= Flaky.failures else data
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    fsspec.register_implementation("flaky", Flaky, clobber=True)
+    monkeypatch.setattr(Flaky, "requests", collections.Counter())
+    monkeypatch.setattr("library.data.remote.BLOCK", BLOCK)
+    monkeypatch.setattr("library.data.remote.FIRST_PAUSE_SECS", 0.001)
+
+
+def begin_faults(monkeypatch, fault, failures):
+    monkeypatch.setattr(Flaky, "requests", collections.Counter())
+    monkeypatch.setattr(Flaky, "fault", staticmethod(fault))
+    monkeypatch.setattr(Flaky, "failures", failures)
+
+
+def cut(data):
+    return data[:-1]
+
+
+def cut_connection(data):
+    raise ConnectionResetError("cut")
+
+
+def throttled(data):
+    raise OSError("503 https://user:password@host/x?sig=abc SlowDown")
+
+
+def changed(data):
+    return data[:-1] + bytes([data[-1] ^ 1])
+
+
+@pytest.fixture
+def local(tmp_path) -> str:
+    """60 records of 0 to 199 bytes, in three shards."""
+    made = random.Random(0)
+    records = [made.randbytes(made.randrange(200)) for _ in range(COUNT)]
+    size = COUNT // SHARDS
+    (tmp_path / "local").mkdir()
+    return write_records(
+        tmp_path / "local" / "train", *[records[n : n + size] for n in range(0, COUNT, size)]
+    )
+
+
+@pytest.fixture
+def remote(local, tmp_path) -> str:
+    """The same dataset elsewhere."""
+    files = fsspec.filesystem("memory")
+    for file in (tmp_path / "local").iterdir():
+        files.pipe(f"memory://{tmp_path}/{file.name}", file.read_bytes())
+    return f"flaky://{tmp_path}/train"
+
+
+def blocks_in(folder) -> list:
+    return [each for each in (folder / "blocks").iterdir() if is_block(each.name)]
+
+
+def cache_of(folder, blocks: int) -> BlockCache:
+    return BlockCache(folder, (blocks + 0.5) * BLOCK / 1e9)
+
+
+def read_all(reader, seed=0) -> list[bytes]:
+    ids = np.random.default_rng(seed).permutation(COUNT)
+    found = [reader.read(ids[n : n + 16]) for n in range(0, COUNT, 16)]
+    return np.concatenate(found)[np.argsort(ids)].tolist()
+
+
+def test_records_are_those_of_local_files_cold_and_warm(local, remote, tmp_path):
+    expected = read_all(Reader(local))
+    assert read_all(Reader(remote)) == expected, "without a cache"
+    cache = cache_of(tmp_path, 1000)
+    Flaky.requests.clear()
+    assert read_all(Reader(remote, cache)) == expected
+    shards = Card.load(f"{remote}.json").shards
+    num_blocks = sum(-(-shard.bytes // BLOCK) for shard in shards)
+    assert Flaky.requests.total() == num_blocks + 3, "each block once, the index, the card twice"
+    assert len(blocks_in(tmp_path)) == num_blocks
+    assert read_all(Reader(remote, cache), seed=1) == expected
+    assert Flaky.requests.total() == num_blocks + 5, "the index and the card"
+    assert [*Reader(remote).beginnings(5)] == [*Reader(local).beginnings(5)]
+
+
+@pytest.mark.parametrize("room", [1, 7, 40])
+def test_a_cache_is_within_its_limit_while_threads_share_it(local, remote, tmp_path, room):
+    readers = [Reader(remote, cache_of(tmp_path, room)) for _ in range(3)]
+
+    def work(number):
+        found, most = [], 0
+        for ids in np.random.default_rng(number).permutation(COUNT).reshape(-1, 6):
+            found += zip(ids, readers[number].read(ids), strict=True)
+            most = max(most, len(blocks_in(tmp_path)))
+        return [record for _, record in sorted(found)], most
+
+    with concurrent.futures.ThreadPoolExecutor(3) as threads:
+        results = [*threads.map(work, range(3))]
+    expected = read_all(Reader(local))
+    for found, most in results:
+        assert found == expected
+        assert 0 < most <= room
+
+
+def test_a_smaller_limit_and_a_lost_count_hold_at_once(remote, tmp_path):
+    read_all(Reader(remote, cache_of(tmp_path, 1000)))
+    (tmp_path / "blocks" / ".count").write_bytes(b"")
+    (tmp_path / "blocks" / "notes.txt").write_text("not a block")
+    for block in blocks_in(tmp_path)[:1]:
+        block.unlink()
+    reader = Reader(remote, cache_of(tmp_path, 10))
+    assert 0 < len(blocks_in(tmp_path)) <= 10
+    read_all(reader)
+    assert 0 < len(blocks_in(tmp_path)) <= 10
+    assert (tmp_path / "blocks" / "notes.txt").exists(), "only blocks are dropped"
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[:-9], lambda data: bytes(len(data))])
+def test_a_damaged_block_is_fetched_again(local, remote, tmp_path, damage):
+    reader = Reader(remote, cache_of(tmp_path, 1000))
+    expected = read_all(reader)
+    whole = {file: file.read_bytes() for file in blocks_in(tmp_path)}
+    for file, content in whole.items():
+        file.write_bytes(damage(content))
+    assert read_all(reader, seed=1) == expected
+    assert {file: file.read_bytes() for file in blocks_in(tmp_path)} == whole
+
+
+def test_a_damaged_record_elsewhere_is_named(remote, tmp_path):
+    shard = Card.load(f"{remote}.json").shards[1].file
+    path = f"memory://{tmp_path}/{shard}"
+    content = bytearray(fsspec.filesystem("memory").cat_file(path))
+    content[-10] ^= 1
+    fsspec.filesystem("memory").pipe(path, bytes(content))
+    with pytest.raises(DamagedRecordError, match=f"flaky:.*{shard}: record 19 is damaged"):
+        read_all(Reader(remote, cache_of(tmp_path, 1000)))
+
+
+@pytest.mark.parametrize("fault", [cut, cut_connection, throttled, changed])
+def test_faults_change_no_byte(local, remote, tmp_path, monkeypatch, fault):
+    reader = Reader(remote, cache_of(tmp_path, 20))
+    begin_faults(monkeypatch, fault, 1 if fault is changed else 2)
+    assert read_all(reader) == read_all(Reader(local))
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        (cut, r"\d+ bytes instead of \d+"),
+        (cut_connection, "cut"),
+        (throttled, "503 https://host/x SlowDown"),
+    ],
+)
+def test_what_never_answers_is_one_line_without_secrets(
+    remote, tmp_path, monkeypatch, fault, reason
+):
+    reader = Reader(remote, cache_of(tmp_path, 20))
+    begin_faults(monkeypatch, fault, 100)
+    with pytest.raises(RunError, match=rf"flaky://.*\.tfrecord: {reason}, 6 times in a row"):
+        read_all(reader)
+
+
+def test_what_is_the_users_mistake_is_not_tried_again(remote, tmp_path, monkeypatch):
+    with pytest.raises(UserError, match=r"flaky://.*none.json: there is no such file"):
+        Reader(f"flaky://{tmp_path}/none")
+    with pytest.raises(UserError, match=r"ftpx://x/train.json: Protocol not known: ftpx"):
+        Reader("ftpx://x/train")
+
+    def forbidden(data):
+        raise PermissionError("Forbidden")
+
+    begin_faults(monkeypatch, forbidden, 100)
+    with pytest.raises(UserError, match=r"train.json: no access: Forbidden"):
+        Reader(remote)
+    assert Flaky.requests.total() == 1
+
+
+def test_shards_and_index_have_to_be_those_of_the_card(remote, tmp_path):
+    files = fsspec.filesystem("memory")
+    files.pipe(f"memory://{tmp_path}/train.index", b"damaged")
+    with pytest.raises(UserError, match=r"train.index: does not fit the shards: copy"):
+        Reader(remote)
+    shard = Card.load(f"{remote}.json").shards[2].file
+    files.pipe(f"memory://{tmp_path}/{shard}", b"short")
+    with pytest.raises(UserError, match=rf"{shard}: 5 bytes, but flaky://.*train.json says"):
+        Reader(remote)
+    files.rm(f"memory://{tmp_path}/{shard}")
+    with pytest.raises(UserError, match=rf"{shard}: there is no such file, but flaky://.* names"):
+        Reader(remote)
+
+
+def test_a_missing_package_is_one_line(remote, monkeypatch):
+    fsspec.register_implementation("nowhere", "not_installed.Files")
+    with pytest.raises(UserError, match=r"not_installed.*: pip install -e .\[remote\]"):
+        Reader("nowhere://bucket/train")
+    monkeypatch.setitem(__import__("sys").modules, "fsspec", None)
+    with pytest.raises(UserError, match=r"fsspec.*: pip install -e .\[remote\]"):
+        Reader(remote)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "s3://me:hush@bucket/train",
+        "https://host/train?sv=1&sig=hush",
+        "https://host/train?X-Amz-Signature=hush",
+    ],
+)
+def test_a_url_with_a_secret_is_refused_without_it(url, tmp_path):
+    parser = Parser("", Settings, root=tmp_path)
+    parser.parse(["--train_data", url])
+    parser.resolve(Settings)
+    with pytest.raises(UserError, match="train_data: a URL with a password or sig") as caught:
+        parser.raise_errors()
+    assert "hush" not in str(caught.value)
+
+
+def test_a_full_disk_ends_the_cache_and_not_the_training(local, remote, tmp_path, capsys):
+    cache = cache_of(tmp_path, 1000)
+    reader = Reader(remote, cache)
+    shutil.rmtree(tmp_path / "blocks")
+    (tmp_path / "blocks").write_text("no folder")
+    assert read_all(reader) == read_all(Reader(local))
+    assert capsys.readouterr().out.count("no more blocks are kept") == 1
