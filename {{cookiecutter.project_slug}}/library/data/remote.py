@@ -207,6 +207,7 @@ class RemoteFiles:
         cache.write()  # its limit may be smaller than it was
         self.urls, self.shards, self.cache = urls, shards, cache
         self.threads = ThreadPoolExecutor(FETCHES)
+        self.failure: UserError | RunError | None = None
         self.locks = [threading.Lock() for _ in range(8 * FETCHES)]  # each for some of the blocks
 
     def read(self, spans: Iterable[Span], *, again: bool = False) -> list[bytes]:
@@ -238,7 +239,13 @@ class RemoteFiles:
                 return found
             begin = number * BLOCK
             end = min(begin + BLOCK, self.shards[file].bytes)
-            data = read_range(self.urls[file], begin, end)
+            try:
+                if self.failure:  # the last one of another thread: this one does not try, too
+                    raise self.failure
+                data = read_range(self.urls[file], begin, end)
+            except (UserError, RunError) as error:
+                self.failure = error
+                raise
             self.cache.write(name, data)
         return [data[begin:end] for begin, end in parts]
 
