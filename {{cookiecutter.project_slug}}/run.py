@@ -1,7 +1,7 @@
 """Train, evaluate, predict with, export and profile the model of this project.
 
 python run.py                                 train, or resume where it stopped
-python run.py --config_set gtx1080ti --new    a new run, with a set of project.yaml
+python run.py --config_set gtx1080ti --new    a new run, with a set of settings
 python run.py compare RUN RUN ...             say which is better; or `runs`
 python run.py evaluate --split test           print and write the metrics
 python run.py predict FILE_OR_DIR ...         write predictions.csv
