@@ -227,6 +227,7 @@ def intervals(title: str, rows: Mapping[str, Sequence[float]], *, shares: bool) 
         axes.plot(value, row, color=BLUE, marker="o")
     axes.set_yticks(range(len(rows)), [_shown(name) for name in rows])
     axes.set_ylim(len(rows) - 0.5, -0.5)  # the first one on top
+    axes.xaxis.set_major_locator(MaxNLocator(5))
     if shares:
         axes.xaxis.set_major_formatter(PercentFormatter(1))
     return figure
