@@ -167,6 +167,22 @@ def test_a_split_keeps_groups_together_and_stays_when_files_are_added():
     assert (held_out(np.arange(150), checksums[few], 0.3) == held[few]).all()
 
 
+@pytest.mark.parametrize("count", [2, 3, 4, 10, 49])
+def test_few_groups_are_split_as_near_to_the_fraction_as_they_can_be(count):
+    random = np.random.default_rng(count)
+    checksums = random.integers(0, 256, [1000, 32], np.uint8)
+    groups = equal_files(checksums)
+    keys = random.integers(count, size=1000)
+    merge(groups, np.array([(np.flatnonzero(keys == key)[0], n) for n, key in enumerate(keys)]))
+    for fraction in (0.01, 0.1, 0.34, 0.99):
+        held = held_out(groups, checksums, fraction, exact_below=50)
+        shares = [held[keys == key].mean() for key in range(count)]
+        assert 0 < sum(shares) < count
+        assert {*shares} == {0, 1}
+        nearest = min(max(fraction, 1 / count), 1 - 1 / count)
+        assert abs(held.mean() - nearest) < 0.7 / count
+
+
 def write(folder: Path, data: dict[str, bytes]) -> None:
     for name, content in data.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)

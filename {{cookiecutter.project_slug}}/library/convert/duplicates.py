@@ -134,16 +134,25 @@ def unit_hash(checksum: str) -> float:
     return int(hashlib.sha256(checksum.encode()).hexdigest()[:16], 16) / 2**64
 
 
-def held_out(groups: Groups, checksums: np.ndarray, fraction: float) -> np.ndarray:
+def held_out(
+    groups: Groups, checksums: np.ndarray, fraction: float, *, exact_below: int = 0
+) -> np.ndarray:
     """Which files are for validation, about this fraction of the groups: bool [n].
 
     The lowest checksum in a group says where it goes: so it stays there when others are added.
+    With fewer groups than `exact_below`, such a share would be far from the fraction: they are
+    taken in the order of their checksums until that of the files is nearest to it.
     """
     order = np.lexsort((checksums.view(">u8")[:, 0], groups))
     lowest = order[np.flatnonzero(np.diff(groups[order], prepend=-1))]
-    hashes = (unit_hash(checksums[number].tobytes().hex()) for number in lowest)
+    hashes = np.array([unit_hash(checksums[number].tobytes().hex()) for number in lowest])
+    taken = hashes < fraction
+    if 1 < len(lowest) < exact_below:
+        sizes = np.bincount(groups)[groups[lowest]]
+        shares = sizes[hashes.argsort()].cumsum() / len(groups)
+        taken = hashes <= np.sort(hashes)[abs(shares[:-1] - fraction).argmin()]
     chosen = np.zeros(len(groups), bool)
-    chosen[groups[lowest]] = np.fromiter(hashes, np.float64, len(lowest)) < fraction
+    chosen[groups[lowest]] = taken
     return chosen[groups]
 
 

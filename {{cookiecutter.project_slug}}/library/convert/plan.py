@@ -29,6 +29,8 @@ FORMAT_VERSION = 4
 FILES_PER_SCAN = 500
 LARGE_SHARE, FEW = 0.1, 5
 """Of a class in one group of near duplicates, above which it is reported; in files, too."""
+FEW_KEYS = 50
+"""Of `group_by`, below which the share for validation is as near as it can be."""
 RESUMES = "finished shards are kept: the same command resumes with the others"
 
 
@@ -126,9 +128,9 @@ class Plan:
                 (first.setdefault(keys[id_], n), n) for n, id_ in enumerate(usable) if keys[id_]
             ]
             duplicates.merge(groups, np.array(pairs, np.int64).reshape(-1, 2))
-        held[usable] = duplicates.held_out(groups, checksums, self.options.fraction)
-        if keys and not held.any():  # few groups: one of them, at least
-            held[usable[groups == groups[0]]] = True
+        held[usable] = duplicates.held_out(
+            groups, checksums, self.options.fraction, exact_below=FEW_KEYS if keys else 0
+        )
         return held, largest
 
     def _largest_group(self, groups: np.ndarray, files: Files) -> str:
