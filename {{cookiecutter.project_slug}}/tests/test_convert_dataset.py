@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from conftest import ROOT, convert, run_convert
 
+from library.config import Location
 from library.convert import ConvertOptions, jobs
 from library.convert import convert as convert_here
 from library.data import Card
@@ -69,7 +70,7 @@ def test_a_stop_while_sets_are_replaced_loses_nothing(samples, tmp_path, monkeyp
     monkeypatch.setattr(os, "replace", stop_after_some)
     options = ConvertOptions(
         dataset_dir=samples / "test",
-        tfrecord_dir=out,
+        tfrecord_dir=Location(out),
         tfrecord_filename="train",
         num_shards=2,
         validation_fraction=0.3,
@@ -193,6 +194,14 @@ def verify(folder: Path, name: str, status: int = 0):
 def test_a_whole_set_is_verified(data):
     card = Card.load(data / "train.json")
     assert f"{card.num_examples} examples in 3 shards" in verify(data, "train").stdout
+
+
+def test_a_conversion_to_a_url_is_refused_in_a_line(samples, tmp_path):
+    words = ["--dataset_dir", samples / "train", "--tfrecord_dir", "s3://bucket/data"]
+    process = run_convert(*words, cwd=tmp_path, status=2)
+    assert process.stderr.startswith(
+        "error: tfrecord_dir: s3://bucket/data is not a folder of this"
+    )
 
 
 def test_a_file_that_changes_while_it_is_read_is_rejected(tmp_path, monkeypatch):

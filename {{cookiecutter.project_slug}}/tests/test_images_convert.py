@@ -7,6 +7,7 @@ import shutil
 import signal
 from pathlib import Path
 
+import fsspec
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -300,3 +301,22 @@ def test_bad_input_is_one_line_and_nothing_is_written(tmp_path, prepare, flags, 
     assert process.stderr.splitlines()[0].startswith("error: ")
     assert message in process.stderr.replace(str(tmp_path), "HERE")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_dataset_elsewhere_is_verified_without_a_cache(data, tmp_path):
+    elsewhere = fsspec.filesystem("memory")
+    for file in data.glob("train*"):
+        elsewhere.put(str(file), f"verified/{file.name}")
+    words = ["--tfrecord_dir", "memory://verified", "--tfrecord_filename", "train", "--verify"]
+    assert "examples in 3 shards verified" in run_convert(*words, cwd=tmp_path).stdout
+    (shard, *_) = sorted(data.glob("train*.tfrecord"))
+    content = bytearray(shard.read_bytes())
+    content[100] ^= 1
+    elsewhere.pipe(f"verified/{shard.name}", bytes(content))
+    process = run_convert(*words, cwd=tmp_path, status=2)
+    faults = f"memory://verified/train: 2 faults, the first one: {shard.name}: record 0"
+    assert faults in process.stderr
+    elsewhere.rm(f"verified/{shard.name}")
+    process = run_convert(*words, cwd=tmp_path, status=2)
+    assert process.stderr == f"error: memory://verified/{shard.name}: there is no such file\n"
+    assert not any(tmp_path.iterdir())

@@ -29,7 +29,7 @@ QUANTILES = {"smallest": 0.0, "5 %": 0.05, "median": 0.5, "95 %": 0.95, "largest
 def write_contact_sheet(options: ConvertOptions, listing: FileListing, modality: Modality) -> None:
     """Write <name>.contact_sheet.html beside a finished dataset, from the files as they are."""
     tables = {what: f"{options.name}.{what}.csv" for what in ("rejected", "duplicates")}
-    rejected, duplicates = (_rows(options.tfrecord_dir / table) for table in tables.values())
+    rejected, duplicates = (_rows(options.folder / table) for table in tables.values())
     for row in duplicates:
         row["of"], _, row["original"] = row["same as"].partition(": ")
     duplicates.sort(key=lambda row: not row["conflicting label"])

@@ -3,14 +3,16 @@
 import collections
 import contextlib
 import dataclasses
+import functools
 import tempfile
 from pathlib import Path
 from typing import Any
 
+from library.config import URL
 from library.convert.contact_sheet import write_contact_sheet
 from library.convert.corrections import correct
 from library.convert.finish import finish, put_in_place
-from library.convert.jobs import ShardJob, verify_shard
+from library.convert.jobs import ShardJob, verify_copy, verify_shard
 from library.convert.listing import Files, list_files, some_paths, split_folders
 from library.convert.options import VALIDATION, ConvertOptions
 from library.convert.plan import Plan
@@ -31,7 +33,7 @@ def convert(options: ConvertOptions, shard_options: Any, modality: Modality) -> 
         _convert_each(splits, options, shard_options, modality)
         return
     options.check()
-    lock = locked("tfrecord_dir", options.tfrecord_dir, options.hidden("lock").name)
+    lock = locked("tfrecord_dir", options.folder, options.hidden("lock").name)
     with contextlib.nullcontext() if options.shards else lock:  # shards: several machines at once
         _convert(options, shard_options, modality)
 
@@ -47,7 +49,7 @@ def _convert_each(
     if options.tfrecord_filename:
         raise UserError(f"tfrecord_filename: {options.root} contains {names}: leave it out")
     print(f"{options.root} contains {names}")
-    cards = {name: options.tfrecord_dir / f"{name}.json" for name in splits}
+    cards = {name: options.folder / f"{name}.json" for name in splits}
     resumes = not options.overwrite and not all(card.exists() for card in cards.values())
     for name, folder in splits.items():
         if resumes and cards[name].exists():
@@ -107,18 +109,18 @@ def verify(options: ConvertOptions, modality: Modality) -> None:
     Raises:
         UserError: there are faults: the first one, with its shard and record, and their number.
     """
-    path = options.path
+    path = f"{options.tfrecord_dir}/{options.name}"
     card = Card.load(f"{path}.json")
     faults: list[str] = []
     count = collections.Counter(dict.fromkeys(card.classes, 0))
     with tempfile.TemporaryDirectory() as folder:
         what = (modality.__name__, card.target)
-        jobs = [
-            ShardJob(
-                verify_shard, Path(folder, shard.file), path.parent, Files([shard.file], [0]), *what
-            )
-            for shard in card.shards
-        ]
+        jobs = []
+        for shard in card.shards:
+            url = f"{options.tfrecord_dir}/{shard.file}"
+            work = functools.partial(verify_copy, url) if URL.match(url) else verify_shard
+            report, files = Path(folder, shard.file), Files([shard.file], [0])
+            jobs.append(ShardJob(work, report, options.folder, files, *what))
         with Progress(card.num_examples, "examples") as progress:
             for examples, size in run_jobs(jobs, options.processes):
                 progress.update(examples, size)

@@ -64,7 +64,7 @@ def finish(plan: Plan, jobs: Mapping[str, Sequence[ShardJob]]) -> None:
     os.replace(partial, options.hidden("complete"))
     put_in_place(options.hidden("complete"))
     for name, card in cards.items():
-        _describe(options.tfrecord_dir / name, card, plan.modality.UNIT)
+        _describe(options.folder / name, card, plan.modality.UNIT)
 
 
 def put_in_place(complete: Path) -> None:
@@ -163,7 +163,7 @@ def report_duplicates(plan: Plan, used: Mapping[str, Files]) -> None:
 def _known(plan: Plan, used: Mapping[str, Files]) -> dict[str, Path]:
     """The datasets beside those of a conversion, which should have no files of them."""
     options = plan.options
-    paths = {name: options.tfrecord_dir / name for name in SPLITS.values()}
+    paths = {name: options.folder / name for name in SPLITS.values()}
     if card := options.classes_from:
         paths = {name: card.with_name(name) for name in (card.stem, VALIDATION)}
         if not (checksums := card.with_suffix(".sha256")).exists():

@@ -16,7 +16,7 @@ import numpy as np
 from library.convert.listing import Files
 from library.convert.packed import Packed
 from library.convert.workers import Tell
-from library.data import DamagedRecordError, Modality, Target
+from library.data import DamagedRecordError, Modality, Target, copy_file
 from library.util import BadFileError, replacing, sha256_of
 
 MAX_BYTES = 2**30
@@ -97,6 +97,15 @@ def verify_shard(job: ShardJob, bad: Mapping[int, str], tell: Tell) -> Report:
         faults.append(f"{path.name}: {error.strerror}")
     found = {"faults": faults, "examples": examples, "examples_per_class": count}
     return {**found, "sha256": checksum}
+
+
+def verify_copy(url: str, job: ShardJob, bad: Mapping[int, str], tell: Tell) -> Report:
+    """Read a shard from elsewhere."""
+    copy_file(url, job.output)
+    try:
+        return verify_shard(dataclasses.replace(job, root=job.output.parent), bad, tell)
+    finally:
+        job.output.unlink()
 
 
 # ---- the files of a job ------------------------------------------------------------------------

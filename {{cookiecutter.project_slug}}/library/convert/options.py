@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from library.config import option
+from library.config import URL, Location, option
 from library.convert.listing import SPLITS, split_folders
 from library.convert.packed import Packed, folder_of
 from library.data import Card
@@ -66,7 +66,9 @@ class _Shards:
     """Shards"""
 
     tfrecord_filename: str | None = option(None, "name of the dataset; null: that of the folder")
-    tfrecord_dir: Path = option(Path("data"), "folder to write to")
+    tfrecord_dir: Location = option(
+        Location("data"), "folder to write to; for --verify also a URL, as s3://bucket/data"
+    )
     num_shards: int | None = option(
         None, f"files to write; null: {SHARD_MB} MB or {SHARD_FILES} files in each", minimum=1
     )
@@ -113,11 +115,15 @@ class ConvertOptions(_Files, _Shards, _Work):
     @property
     def path(self) -> Path:
         """The dataset, as data/train."""
-        return self.tfrecord_dir / self.name
+        return self.folder / self.name
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.tfrecord_dir)
 
     def hidden(self, word: str) -> Path:
         """The folder of a conversion that is "partial", or "complete" and not in its place."""
-        return self.tfrecord_dir / f".{self.name}.{word}"
+        return self.folder / f".{self.name}.{word}"
 
     @property
     def processes(self) -> int:
@@ -126,7 +132,7 @@ class ConvertOptions(_Files, _Shards, _Work):
     @property
     def card_of_classes(self) -> Path | None:
         """The card that says which classes there are, if any."""
-        train = self.tfrecord_dir / "train.json"
+        train = self.folder / "train.json"
         usual = self.name != "train" and train.exists()
         return self.classes_from or (train if usual else None)
 
@@ -147,7 +153,7 @@ class ConvertOptions(_Files, _Shards, _Work):
 
     def _split_before(self) -> tuple[str | None, float]:
         """The dataset that the existing validation dataset is a part of, and its share."""
-        card = self.tfrecord_dir / f"{VALIDATION}.json"
+        card = self.folder / f"{VALIDATION}.json"
         if not card.exists():
             return None, 0.0
         known = Card.load(card).options
@@ -184,6 +190,11 @@ class ConvertOptions(_Files, _Shards, _Work):
         if not self.root.is_dir():
             near = did_you_mean(self.root.name, [each.name for each in self.root.parent.glob("*/")])
             raise UserError(f"dataset_dir: {self.root} is not a folder{near}")
+        if URL.match(self.tfrecord_dir):
+            raise UserError(
+                f"tfrecord_dir: {self.tfrecord_dir} is not a folder of this machine: convert into "
+                "one, and copy it there"
+            )
         check_folder("tfrecord_dir", self.tfrecord_dir)
         if (card := self.classes_from) and card.suffix != ".json":
             raise UserError(f"classes_from: {card} is not a card: that of a dataset is {card}.json")
@@ -206,7 +217,7 @@ class ConvertOptions(_Files, _Shards, _Work):
 
     def check_places(self, unit: str) -> None:
         """Refuse to replace what nobody asked to replace, and to leave a split that is no more."""
-        validation = self.tfrecord_dir / f"{VALIDATION}.json"
+        validation = self.folder / f"{VALIDATION}.json"
         for card in [self.path.with_name(f"{self.name}.json"), *[validation] * bool(self.fraction)]:
             if card.exists() and not self.overwrite:
                 raise UserError(

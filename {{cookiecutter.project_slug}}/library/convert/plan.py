@@ -195,5 +195,5 @@ class Plan:
         except OSError as error:
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
             reason = "no space left" if full else error.strerror or error
-            place = self.options.tfrecord_dir if full else error.filename or self.options.path
+            place = self.options.folder if full else error.filename or self.options.path
             raise RunError(f"{place}: {reason}; {RESUMES}") from error

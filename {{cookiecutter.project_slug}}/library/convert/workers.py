@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from library.util import UserError
+from library.util import RunError, UserError
 
 SPAWN = multiprocessing.get_context("spawn")
 SECONDS_PER_MB = 0.1
@@ -44,7 +44,7 @@ def run_jobs(
         How many items are new, and their bytes.
 
     Raises:
-        OSError: as in the worker, a full disk for example.
+        OSError, UserError, RunError: as in the worker, a full disk for example.
         RuntimeError: any other error in a worker, with its traceback.
     """
     waiting = collections.deque(jobs)
@@ -146,7 +146,7 @@ def _work(connection: Connection, seconds: float) -> None:
                 job(bad, tell)
             except (BrokenPipeError, ConnectionResetError):
                 raise
-            except OSError as error:
+            except (OSError, UserError, RunError) as error:
                 connection.send(error)
             except Exception:
                 connection.send(RuntimeError(traceback.format_exc()))
