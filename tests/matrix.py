@@ -29,7 +29,7 @@ VERSIONS = [
     ("3.11", "tensorflow==2.18.1"),
     ("3.10", "tensorflow==2.21.0"),
     ("3.13", "tensorflow==2.21.0"),
-    ("3.13", "tensorflow==2.22.*"),
+    ("3.13", "tensorflow>=2.22.0rc0,<2.23"),
 ]
 """Python, and what pip installs: the oldest, one between, the newest that tf-keras knows with its
 oldest and newest Python, and one that is newer, a release candidate if need be."""
@@ -76,9 +76,9 @@ def main() -> None:
         counts = " + ".join(str(len(each)) for each in losses.values())
         tensorflow, keras = versions_of(program)
         tried[f"{tensorflow}, Python {python}"] = features(program)
-        rows.append(
-            f"| {tensorflow} | {keras} | {python} | {passed} | {counts} | {difference:.0e} |"
-        )
+        row = f"| {tensorflow} | {keras} | {python} | {passed} | {counts} | {difference:.0e} |"
+        rows.append(row)
+        print(row, flush=True)
         if difference > TOLERANCE:
             sys.exit(f"{requirement}: losses differ by {difference} from those of {REFERENCE[1]}")
     print("\n| TensorFlow | tf-keras | Python | tests passed | losses | largest difference |")
