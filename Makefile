@@ -48,6 +48,7 @@ benchmark: $(VENV)/installed  ## what takes time, as ratios
 	$(BIN)/python benchmarks/steps.py
 	$(BIN)/python benchmarks/predict.py
 	$(BIN)/python benchmarks/level.py
+	$(BIN)/python benchmarks/remote.py
 
 peers: $(VENV)/installed  ## limits, other systems and ours on the same images
 	$(BIN)/python benchmarks/peers.py

@@ -59,8 +59,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         whole = self.command == "HEAD" or "Range" not in self.headers
         first, last = 0, path.stat().st_size - 1
         if not whole:
-            first, end = re.match(r"bytes=(\d+)-(\d+)", self.headers["Range"]).groups()
-            first, last = int(first), min(int(end), last)
+            first, end = re.match(r"bytes=(\d+)-(\d*)", self.headers["Range"]).groups()
+            first, last = int(first), min(int(end or last), last)
         with open(path, "rb") as file:
             file.seek(first)
             data = file.read(last - first + 1)
@@ -91,6 +91,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Length", str(len(data) if length is None else length))
         self.send_header("Accept-Ranges", "bytes")
+        self.send_header("ETag", '"0"')
+        self.send_header("Last-Modified", self.date_time_string(0))
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(data)
