@@ -112,7 +112,7 @@ def _ask(url: str, question: Callable[..., T]) -> T:
 
 def _refused(error: Exception) -> bool:
     """Whether a file system lacks permission, which it has no common error for."""
-    status = getattr(error, "status", getattr(error, "code", None))
+    status = getattr(error, "status", None) or getattr(error, "code", None)
     named = NO_ACCESS.search(type(error).__name__) or NO_ACCESS.match(str(error))
     return isinstance(error, PermissionError) or status in (401, 403) or bool(named)
 
