@@ -90,6 +90,7 @@ EFFECTS: dict[str, tuple] = {
 """Another value of each option, where it has to show, and other options that it needs for that."""
 
 ELSEWHERE = {"hyperparameter_file", "hyperparameter_set", "max_minutes", "overfit", "live_progress"}
+ELSEWHERE |= {"extra_data", "mixture_weights"}
 ELSEWHERE |= {"devices", "sync_replicas", "warm_start_from", "resnet_layers"}
 ELSEWHERE |= {"hub_module", "hub_input_range", "fine_tuning", "fine_tuning_rate_factor"}
 ELSEWHERE |= {"fine_tuned_blocks", "record_features", "print_model"}

@@ -20,6 +20,7 @@ class Settings:
     train_data: str
     validation_data: str
     train_batch_size: int = 32
+    extra_data: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

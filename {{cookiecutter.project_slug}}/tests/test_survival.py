@@ -28,6 +28,7 @@ OPTIONS = ["--train_epochs", "12", "--epochs_between_evals", "1", "--train_batch
 OPTIONS += [*small_model(), "--num_parallel_calls", "2"]
 OPTIONS += ["--learning_rate_schedule", "cosine", "--decay_epochs", "12", "--keep_best_max", "2"]
 STREAM = ["--shuffle", "stream", "--shuffle_buffer_mb", "0.02"]
+MIXTURE = ["--extra_data", "data/extra", "--mixture_weights", "3", "1", "--sampling", "sqrt"]
 
 SLOW = """
 import os, time
@@ -146,11 +147,11 @@ def survive(folder: Path, kills: int, *more: str, seed: int = 0) -> int:
         (place / "options").write_text(" ".join([*OPTIONS, *more]))
         (place / "slow").mkdir()
         (place / "slow" / "sitecustomize.py").write_text(SLOW)
-        words = f"--dataset_dir {samples}/train --tfrecord_filename train --tfrecord_dir data"
-        words = [*words.split(), "--validation_fraction", "0.25", "--num_shards", "3"]
-        subprocess.run(
-            [sys.executable, "convert_dataset.py", *words], cwd=place, check=True, stdout=sys.stderr
-        )
+        for name, rest in {"train": "--validation_fraction 0.25", "extra": ""}.items():
+            words = f"--dataset_dir {samples}/train --tfrecord_filename {name} --tfrecord_dir data"
+            command = [sys.executable, "convert_dataset.py", *words.split(), *rest.split()]
+            command += ["--num_shards", "3"]
+            subprocess.run(command, cwd=place, check=True, stdout=sys.stderr)
     begin = time.monotonic()
     finish(peace)
     whole = time.monotonic() - begin
@@ -192,8 +193,9 @@ def test_a_run_that_is_killed_five_times_ends_with_the_same_weights(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no kill -9")
-def test_a_stream_that_is_killed_twice_ends_with_the_same_weights(tmp_path):
-    survive(tmp_path, 2, *STREAM)
+@pytest.mark.parametrize("order", [STREAM, MIXTURE], ids=["stream", "mixture"])
+def test_another_order_that_is_killed_twice_ends_with_the_same_weights(tmp_path, order):
+    survive(tmp_path, 2, *order)
 
 
 if __name__ == "__main__":

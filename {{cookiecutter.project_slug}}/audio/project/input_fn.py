@@ -31,7 +31,7 @@ def train_input(run: Run) -> tf.data.Dataset:
         from which the network draws those of its spectrogram}, labels [batch, ...]).
     """
     settings, params = run.settings, run.hyperparameters
-    archive = open_archive(run, settings.train_data)
+    archive = open_archive(run, settings.train_data, *settings.extra_data)
     speed = params.random_speed
     if speed is None:  # a value may be one of pitch or tempo
         speed = 0.0 if run.model.target.label == "value" else RANDOM_SPEED
@@ -79,9 +79,9 @@ def train_input(run: Run) -> tf.data.Dataset:
     )
 
 
-def open_archive(run: Run, path: str) -> audio.Archive:
-    """The clips of a dataset, which have to be of the model's sample rate."""
-    return audio.Archive(path, sample_rate=run.hyperparameters.rate)
+def open_archive(run: Run, *paths: str) -> audio.Archive:
+    """The clips of one or more datasets, which have to be of the model's sample rate."""
+    return audio.Archive.of(*paths, sample_rate=run.hyperparameters.rate)
 
 
 # ---- whole clips -------------------------------------------------------------------------------

@@ -144,6 +144,18 @@ class Archive(Examples):
             print(f"{path}.index: rebuilt, since it was missing or did not fit the shards")
         self.opened: dict[int, Callable[[int], h5py.Dataset]] = {}
 
+    @classmethod
+    def of(cls, *paths: str | Path, sample_rate: int | None = None) -> "Archive":
+        """One or more datasets as one: the numbers of each follow on those of the one before."""
+        whole, *others = (cls(path, sample_rate=sample_rate) for path in paths)
+        for other in others:
+            index = np.array(other.index)
+            index["shard"] += len(whole.shards)
+            whole.first = np.append(whole.first, other.first + whole.num_examples)
+            whole.index = np.concatenate([whole.index, index])
+            whole.shards = [*whole.shards, *other.shards]
+        return whole
+
     def _open_index(self, path: str) -> bool:
         """Whether the index has a row for each clip of each shard."""
         try:

@@ -1,6 +1,7 @@
 """Audio clips of a dataset as tensors: windows in the order of a training, or whole clips."""
 
 import dataclasses
+import os
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
@@ -40,10 +41,15 @@ def train_windows(
     seed, calls = settings.random_seed, settings.num_parallel_calls
     whole = settings.cache != "none" or settings.shuffle == "stream"
 
+    def first_of(file: bytes) -> np.int64:
+        return np.int64(archive.first[archive.shards.index(os.fsdecode(file))])
+
     def read_shard(
         file: tf.Tensor, first: tf.Tensor, examples: tf.Tensor, skipped: int | tf.Tensor = 0
     ) -> tf.data.Dataset:
-        numbers = tf.data.Dataset.range(first + skipped, first + examples)
+        # Of the whole archive, where `first` is of the dataset of the shard.
+        begin = tf.ensure_shape(tf.numpy_function(first_of, [file], tf.int64, stateful=False), [])
+        numbers = tf.data.Dataset.range(begin + skipped, begin + examples)
         return numbers.apply(read_by_id(archive, 1))
 
     def cut(number: tf.Tensor, example: tf.Tensor, record: tf.Tensor) -> tuple[tf.Tensor, ...]:
@@ -58,7 +64,7 @@ def train_windows(
         start,
         num_workers=num_workers,
         worker=worker,
-        open_data=lambda path: archive,
+        open_data=lambda *paths: archive,
         read_shard=read_shard,
         read=read_by_id if whole else read_windows,
         classes_of=lambda source: archive.index["label"],
@@ -89,7 +95,8 @@ def read_clips(archive: Archive, num_parallel_calls: int) -> Callable:
 
 def train_keys(settings: Settings, start: int, count: int) -> list[str]:
     """The names of the files of `count` training examples, from the sample `start` of a run."""
-    uncached, archive = dataclasses.replace(settings, cache="none"), Archive(settings.train_data)
+    uncached = dataclasses.replace(settings, cache="none")
+    archive = Archive.of(settings.train_data, *settings.extra_data)
     windows = train_windows(uncached, archive, 1, start).take(count)
     return [archive.name(number) for _, number, _ in windows.as_numpy_iterator()]
 

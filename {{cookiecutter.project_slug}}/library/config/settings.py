@@ -44,6 +44,10 @@ class DataSettings:
     """Data"""
 
     train_data: Location = option(Location("data/train"), "dataset to train on")
+    extra_data: tuple[Location, ...] = option((), "more datasets to train on, of the same classes")
+    mixture_weights: tuple[float, ...] = option(
+        (), "shares of train_data and each of extra_data; none: by their examples", above=0
+    )
     validation_data: Location = option(
         Location("data/validation"), "dataset used to select the best checkpoint"
     )
@@ -229,6 +233,14 @@ class Settings(
             ),
             f"best_model_dir: {self.best_model_dir} is model_dir, too": (
                 self.model_dir == self.best_model_dir
+            ),
+            "extra_data: needs shuffle: global": self.extra_data and stream,
+            f"mixture_weights: {len(self.mixture_weights)} of them, but train_data and extra_data "
+            f"have {1 + len(self.extra_data)} datasets": (
+                self.mixture_weights and len(self.mixture_weights) != 1 + len(self.extra_data)
+            ),
+            "limit_train_examples: takes no extra_data": (
+                self.limit_train_examples and self.extra_data
             ),
             "limit_train_examples: needs shuffle: global": self.limit_train_examples and stream,
             f"sampling: {self.sampling} needs shuffle: global": self.sampling != "natural"

@@ -10,6 +10,7 @@ import functools
 import hashlib
 import itertools
 import shutil
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -22,7 +23,14 @@ from library.data.card import Card
 from library.data.modality import Source
 from library.data.order import mix_and_repeat, shuffle_and_repeat
 from library.data.remote import BlockCache
-from library.data.sources import ReadShard, read_by_id, read_in_order, read_stream, read_tfrecords
+from library.data.sources import (
+    ReadShard,
+    join,
+    read_by_id,
+    read_in_order,
+    read_stream,
+    read_tfrecords,
+)
 from library.data.stages import Transformation
 from library.data.tfrecord import Reader, write_index, write_shard
 from library.util import Progress, UserError, check_folder
@@ -46,7 +54,7 @@ def train_records(
     num_workers: int = 1,
     worker: int = 0,
     to_cache: Convert | None = None,
-    open_data: Callable[[str], Source] | None = None,
+    open_data: Callable[..., Source] | None = None,
     read_shard: ReadShard = read_tfrecords,
     read: Callable[[Source, int], Transformation] = read_by_id,
     classes_of: Callable[[Source], np.ndarray] | None = None,
@@ -58,7 +66,8 @@ def train_records(
         start: number of examples that the run has behind it.
         num_workers, worker: processes that share the samples, and the number of this one.
         to_cache: a dataset of contents -> what a cache keeps of each; None: the contents.
-        open_data: opens the dataset where examples are read by id; None: as TFRecords.
+        open_data: opens one or more datasets as one, where examples are read by id; None: as
+            TFRecords.
         read_shard: reads a shard where they are a stream, or go to a cache.
         read: what makes samples, (number, id), into the result; called with the source and
             `num_parallel_calls`.
@@ -67,37 +76,34 @@ def train_records(
     Returns:
         A dataset of (number of the sample in the run, int64; id of the example, int64; content).
     """
-    path, seed, blocks = settings.train_data, settings.random_seed, BlockCache.of(settings)
+    seed, blocks = settings.random_seed, BlockCache.of(settings)
+    paths = (settings.train_data, *settings.extra_data)
     options = tf.data.Options()
     options.deterministic = settings.deterministic
     numbers = tf.data.Dataset.range(start + worker, tf.int64.max, num_workers)
     if settings.shuffle == "stream":
         buffer_mb = settings.shuffle_buffer_mb
         stream = read_stream(
-            path, seed, start, buffer_mb=buffer_mb, read_shard=read_shard, blocks=blocks
+            paths[0], seed, start, buffer_mb=buffer_mb, read_shard=read_shard, blocks=blocks
         )
         pairs = tf.data.Dataset.zip((numbers, stream.shard(num_workers, worker)))
         return pairs.map(lambda number, example: (number, *example)).with_options(options)
     if settings.cache == "none":
-        source = open_data(path) if open_data else Reader(path, blocks)
+        source = open_data(*paths) if open_data else join([Reader(x, blocks) for x in paths])
     else:
         convert = to_cache or tf.data.Dataset.as_numpy_iterator
         with tf.__internal__.eager_context.eager_mode():  # also where an Estimator makes its graph
-            source = _cached(path, settings.cache, convert, settings.cache_dir, read_shard)
+            for other in _in_memory.keys() - {*paths}:  # those of one run are kept at a time
+                del _in_memory[other]
+            kind, folder = settings.cache, settings.cache_dir
+            source = join([_cached(x, kind, convert, folder, read_shard) for x in paths])
     # Ids are shuffled, never examples: a global shuffle that takes no memory.
-    if settings.sampling == "natural":
+    if settings.sampling == "natural" and not settings.mixture_weights:
         ids = shuffle_and_repeat(num_train_examples(settings, source), seed, start)
         if settings.fold is not None:
             ids = ids.map(functools.partial(_outside, fold=settings.fold))
     else:
-        assert classes_of, "sampling needs the classes"
-        classes = classes_of(source)[: settings.limit_train_examples]
-        used = np.arange(len(classes))
-        if settings.fold is not None:
-            used = np.delete(used, slice(settings.fold, None, FOLDS))
-        parts = [used[classes[used] == each] for each in np.unique(classes[used])]
-        power = 0.5 if settings.sampling == "sqrt" else 0
-        ids = mix_and_repeat(parts, [len(part) ** power for part in parts], seed, start)
+        ids = mix_and_repeat(*_shares(settings, source, classes_of), seed, start)
     samples = tf.data.Dataset.zip((numbers, ids.shard(num_workers, worker)))
     return samples.apply(read(source, settings.num_parallel_calls)).with_options(options)
 
@@ -106,6 +112,31 @@ def num_train_examples(settings: Settings, data: Card | Source) -> int:
     """The examples of an epoch: all, or `limit_train_examples`, but for those of the `fold`."""
     count = min(data.num_examples, settings.limit_train_examples or data.num_examples)
     return count if settings.fold is None else count - len(range(settings.fold, count, FOLDS))
+
+
+def _shares(
+    settings: Settings, source: Source, classes_of: Callable[[Source], np.ndarray] | None
+) -> tuple[list[np.ndarray], list[float]]:
+    """The parts of a mixture, ids of each, and their weights: datasets, and in them classes."""
+    power = {"natural": 1, "sqrt": 0.5, "balanced": 0}[settings.sampling]
+    used = np.arange(min(source.num_examples, settings.limit_train_examples or sys.maxsize))
+    if settings.fold is not None:
+        used = np.delete(used, slice(settings.fold, None, FOLDS))
+    datasets, weights = [used], settings.mixture_weights
+    if weights:
+        paths = (settings.train_data, *settings.extra_data)
+        ends = np.cumsum([Card.load(f"{path}.json").num_examples for path in paths])
+        datasets = np.split(used, np.searchsorted(used, ends[:-1]))
+    if power == 1:
+        return datasets, [*weights]
+    assert classes_of, "sampling needs the classes"
+    classes, parts, shares = classes_of(source), list[np.ndarray](), list[float]()
+    for ids, weight in zip(datasets, weights or [0], strict=True):
+        found = [ids[classes[ids] == each] for each in np.unique(classes[ids])]
+        sizes = [len(part) ** power for part in found]
+        parts += found
+        shares += [weight * size / sum(sizes) if weight else size for size in sizes]
+    return parts, shares
 
 
 def _outside(number: tf.Tensor, fold: int) -> tf.Tensor:
@@ -128,7 +159,8 @@ class _Memory(Source):
         return self.contents[ids]
 
 
-_in_memory: dict[Path, _Memory] = {}
+_in_memory: dict[str, tuple[Path, _Memory]] = {}
+"""Of a dataset by its path, the last one."""
 
 
 def _cached(
@@ -163,11 +195,11 @@ def _cached(
                 yield content
 
     if kind == "memory":
-        if name not in _in_memory:
-            _in_memory.clear()  # one is kept at a time
+        if path not in _in_memory or _in_memory[path][0] != name:
+            _in_memory.pop(path, None)
             contents = fill("file or none", free_memory(), "reading {} into memory")
-            _in_memory[name] = _Memory(contents)
-        return _in_memory[name]
+            _in_memory[path] = name, _Memory(contents)
+        return _in_memory[path][1]
     check_folder("cache_dir", folder)
     if not Path(f"{name}.json").exists():
         name.parent.mkdir(parents=True, exist_ok=True)

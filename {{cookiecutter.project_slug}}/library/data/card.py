@@ -3,10 +3,13 @@
 import dataclasses
 import os
 import re
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
+
+import numpy as np
 
 from library.config import URL
 from library.data.remote import FETCHES, read_file, size_of
@@ -85,6 +88,23 @@ class Card:
         what, remedy = "the card of a dataset", "convert the dataset again"
         text = content_of(str(path))
         return read_card(cls, text, place=path, what=what, remedy=remedy, prepare=_upgraded)
+
+    def joined(self, others: Sequence["Card"]) -> "Card":
+        """The card of this dataset and others of the same kind of label as one."""
+        cards = [self, *others]
+        counts = sum((Counter(each.examples_per_class) for each in cards), Counter[str]())
+        sizes = [each.num_examples for each in cards]
+        mean = float(np.average([each.value_mean for each in cards], weights=sizes))
+        squares = [each.value_std**2 + (each.value_mean - mean) ** 2 for each in cards]
+        std = float(np.sqrt(np.average(squares, weights=sizes)))
+        shards = [shard for each in cards for shard in each.shards]
+        return dataclasses.replace(
+            self,
+            examples_per_class=dict(counts),
+            shards=shards,
+            value_mean=mean,
+            value_std=std,
+        )
 
     def save(self, path: str | Path) -> None:
         write_json(path, dataclasses.asdict(self))

@@ -62,6 +62,29 @@ def read_by_id(source: Source, num_parallel_calls: int) -> Transformation:
     return transformation
 
 
+class Joined(Source):
+    """Several sources of bytes as one: the ids of each follow on those of the one before."""
+
+    def __init__(self, sources: Sequence[Source]):
+        self.sources, self.ends = sources, np.cumsum([each.num_examples for each in sources])
+
+    @property
+    def num_examples(self) -> int:
+        return int(self.ends[-1])
+
+    def read(self, ids: np.ndarray) -> np.ndarray:
+        contents, numbers = np.empty(len(ids), object), np.searchsorted(self.ends, ids, "right")
+        for number in np.unique(numbers):
+            mine, source = numbers == number, self.sources[number]
+            contents[mine] = source.read(ids[mine] - self.ends[number] + source.num_examples)
+        return contents
+
+
+def join(sources: Sequence[Source]) -> Source:
+    """One or more sources as one."""
+    return sources[0] if len(sources) == 1 else Joined(sources)
+
+
 # ---- files as they are -------------------------------------------------------------------------
 
 

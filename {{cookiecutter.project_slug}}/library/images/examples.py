@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from library.config import Settings
-from library.data import UNLABELED, Reader, Source, Target, train_records
+from library.data import UNLABELED, Joined, Reader, Source, Target, train_records
 from library.images.ops import RAW, RAW_MARK
 from library.images.records import CLASS, ENCODED, FILENAME, FORMAT, VALUE, Example
 
@@ -112,6 +112,8 @@ def train_keys(settings: Settings, start: int, count: int) -> list[str]:
 
 def classes_of(source: Source) -> np.ndarray:
     """The class of each image, int64 [n], of the first bytes of its record: keys are sorted."""
+    if isinstance(source, Joined):
+        return np.concatenate([*map(classes_of, source.sources)])
     records: Iterable[bytes]
     if isinstance(source, Reader):
         records = source.beginnings(CLASS_WITHIN)

@@ -125,7 +125,7 @@ def _train(run: Run, hook: tf.compat.v1.train.SessionRunHook, *, one_batch: bool
 
 
 def _epoch_examples(run: Run) -> int:
-    return num_train_examples(run.settings, run.card("train_data"))
+    return num_train_examples(run.settings, run.train_card)
 
 
 # ---- the verdict -------------------------------------------------------------------------------

@@ -29,6 +29,8 @@ def overfit(run: Run, num_examples: int) -> None:
         xentropy_label_smoothing=0.0,
         learning_rate_schedule="constant",
         warmup_epochs=0.0,
+        extra_data=(),
+        mixture_weights=(),
         plan=Plan.without_end(run, wanted),
     )
     reached = StopAtLossHook(needed=math.ceil(wanted / run.settings.train_batch_size))

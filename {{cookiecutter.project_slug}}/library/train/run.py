@@ -122,9 +122,9 @@ class Run:
 
     # ---- data ----------------------------------------------------------------------------------
 
-    def card(self, field: str) -> Card:
-        """The card of the dataset that an option names, such as `train_data`."""
-        path = getattr(self.settings, field)
+    def card(self, field: str, path: str | None = None) -> Card:
+        """The card of the dataset that an option names, such as `train_data`, or one of several."""
+        path = path or str(getattr(self.settings, field))
         if path.endswith(".json") and os.path.exists(path):
             raise UserError(f"{field}: {path} is a card: its dataset is {path[:-5]}")
         if not URL.match(path) and not os.path.exists(f"{path}.json"):
@@ -136,10 +136,26 @@ class Run:
             raise UserError(f"{field}: there is no dataset {path}{others}: make one by {how}")
         return Card.load(f"{path}.json")
 
+    @property
+    def train_card(self) -> Card:
+        """The card of all that the run trains on: `train_data` and `extra_data`."""
+        card, extra = self.card("train_data"), list[Card]()
+        for path in self.settings.extra_data:
+            more = self.card("extra_data", path)
+            more.files(path)
+            if (more.label, more.classes) != (card.label, card.classes):
+                raise UserError(
+                    f"extra_data: {path} has {more.target}, but {self.settings.train_data} has "
+                    f"{card.target}: convert it again with --classes_from "
+                    f"{self.settings.train_data}.json"
+                )
+            extra.append(more)
+        return card.joined(extra) if extra else card
+
     def for_training(self) -> "Run":
         """The run with its model: of the kind that the training data asks for."""
-        card, validation = self.card("train_data"), self.card("validation_data")
-        card.files(self.settings.train_data)  # all have to be there
+        card, validation = self.train_card, self.card("validation_data")
+        self.card("train_data").files(self.settings.train_data)  # all have to be there
         validation.files(self.settings.validation_data)
         if card.label == "none":
             raise UserError(f"train_data: {self.settings.train_data} has no labels to learn")

@@ -48,7 +48,8 @@ def describe(settings: Any, hyperparameters: Any, *, step: int, examples: int) -
         "git": _git(Path(__file__).parent),
         "versions": versions,
         "devices": [device.name for device in tf.config.list_physical_devices()],
-        "data": {name: card_checksum(getattr(settings, name)) for name in DATA},
+        "data": {name: card_checksum(getattr(settings, name)) for name in DATA}
+        | {_portable(path): card_checksum(path) for path in settings.extra_data},
         "machine": {"system": platform.platform(), "processors": os.cpu_count()},
         "settings": options_used(settings),
         "hyperparameters": options_used(hyperparameters),
@@ -88,6 +89,8 @@ def options_used(options: Any) -> dict[str, Any]:
 
 def _portable(value: Any) -> Any:
     """Of a path in the project, what stays when the project is moved."""
+    if isinstance(value, list):
+        return [*map(_portable, value)]
     folder = f"{PROJECT}{os.sep}"
     return value.removeprefix(folder) if isinstance(value, str) else value
 

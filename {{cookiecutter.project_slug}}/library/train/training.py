@@ -58,10 +58,10 @@ def start_training(run: Run) -> None:
     if settings.print_model:
         print_model(run)
         return
-    epoch_examples = num_train_examples(settings, run.card("train_data"))
     if settings.overfit:
-        overfit(run, epoch_examples)
+        overfit(run, num_train_examples(settings, run.card("train_data")))
         return
+    epoch_examples = num_train_examples(settings, run.train_card)
     remedy = "wait for it, or start a run of its own with --new or --run NAME"
     writes = {"model_dir": cluster.is_chief, "best_model_dir": run.keeps_best}
     with contextlib.ExitStack() as stack:
@@ -111,7 +111,7 @@ class _Training:
         self.warm_start = WarmStart.of_run(run)
         if not self.begins_with_input:
             self._write_start()
-        data = (settings.train_data, settings.validation_data)
+        data = (settings.train_data, *settings.extra_data, settings.validation_data)
         with translate_errors(run, *data, plan=plan), self.line:
             self._train()
         if run.cluster.addresses and not run.cluster.is_evaluator:
