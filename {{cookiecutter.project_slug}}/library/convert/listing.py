@@ -110,8 +110,12 @@ def list_files(
         unlisted = sum(not reason and name not in given for name, reason in below)
         below = ((name, _refusal(root, name, follow_links)) for name in given)
     elif isinstance(root, Packed) and not unlabeled and (classes_beside := root.classes()):
-        kind, given = "class", {**classes_beside}
-        below = ((name, reason) for name, reason in below if reason or name in given)
+        kind, given = "class", {name: each for name, each in classes_beside.items() if each}
+        below = (
+            (name, reason or ("" if name in given else "it has no class"))
+            for name, reason in below
+            if reason or name in classes_beside
+        )
     tabled = bool(labels or given)
     names, reasons = list[str](), dict[str, str]()
     for name, reason in below:

@@ -25,7 +25,9 @@ class _Files:
     """What is converted"""
 
     dataset_dir: Path | None = option(
-        None, "folder of the files, as dataset/train, or a .zip or .tar file of it"
+        None,
+        "folder of the files, as dataset/train; a .zip, .tar or .tar.gz file of it; or Parquet "
+        "files of the Hugging Face hub, or the folder that they are in",
     )
     labels: Path | None = option(
         None, "CSV file with the columns file and label, labels or value, instead of class folders"

@@ -1,30 +1,22 @@
-"""A zip or tar file as a folder: what a conversion asks of paths, without unpacking anything."""
+"""An archive as a folder: what a conversion asks of paths, without unpacking anything."""
 
 import functools
 import io
-import stat
+import json
 import tarfile
 import types
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any
 
+from library.convert.members import Member, lister_of, stem_of
 from library.util import BadFileError, UserError, is_junk
 
 TOP, OUTSIDE = PurePosixPath(), "a name that leads out of the dataset"
-SUFFIXES = (".zip", ".tar")
-TIMES, SURELY = 200, 2**24
-"""A file that its archive has compressed more often, and that has more bytes, is a bomb."""
-CLASS, BESIDE = ".cls", (".cls", ".json", ".txt")
-"""As webdataset has it: the class of the file of the same name, and what else stands beside it."""
-
-
-class _Member(NamedTuple):
-    size: int
-    read: Callable[[], bytes]
-    reason: str  # why it cannot be used, or ""
+BESIDE = (".cls", ".json", ".txt")
+"""As webdataset has it: what stands beside a file of the same name, with its class or without."""
 
 
 class Packed:
@@ -41,7 +33,7 @@ class Packed:
 
     @property
     def name(self) -> str:
-        return self.inside.name or self.archive.stem
+        return self.inside.name or stem_of(self.archive)
 
     @property
     def parent(self) -> "Path | Packed":
@@ -56,15 +48,20 @@ class Packed:
                 yield name.as_posix(), member.reason
 
     def classes(self) -> dict[str, tuple[str, ...]]:
-        """The class of each file that has one beside it, as cat/0001.jpg and cat/0001.cls."""
+        """The class of each file, or none, if the archive says it of some.
+
+        It is in a column, or in a file beside it, as cat/0001.jpg, cat/0001.cls: its text, or the
+        "label" of a .json.
+        """
         names = [name for name, reason in self.files() if not reason]
-        texts = {
-            _key(name): (self / name).read().decode(errors="replace").strip()
-            for name in names
-            if name.endswith(CLASS)
-        }
-        kept = (name for name in names if not name.endswith(BESIDE))
-        return {name: (texts[_key(name)],) for name in kept if texts.get(_key(name))}
+        found = {_key(name): _members(self.archive)[self.inside / name].label for name in names}
+        for ending in (".json", ".cls"):  # which wins
+            for name in names:
+                if name.endswith(ending):
+                    text = _class_in((self / name).read().decode(errors="replace"), ending)
+                    found[_key(name)] = text or found[_key(name)]
+        kept = {name: found[_key(name)] for name in names if not name.endswith(BESIDE)}
+        return {name: (text,) if text else () for name, text in kept.items() if any(kept.values())}
 
     def reason(self, name: str) -> str:
         """Why a file cannot be used, or ""."""
@@ -106,7 +103,7 @@ def folder_of(path: Path) -> Any:
 
     Packed stands in for a Path, so it is typed as one where it goes.
     """
-    if path.suffix.lower() not in SUFFIXES or not path.is_file():
+    if not lister_of(path):
         return path
     root = Packed(path)
     while len(folders := root.folders()) == 1 and not any(
@@ -116,6 +113,17 @@ def folder_of(path: Path) -> Any:
     return root
 
 
+def _class_in(text: str, ending: str) -> str:
+    """The class in a file beside another one, or ""."""
+    if ending == ".json":
+        try:
+            content = json.loads(text)
+        except ValueError:
+            return ""
+        text = str(content.get("label", "")) if isinstance(content, dict) else ""
+    return text.strip()
+
+
 def _key(name: str) -> str:
     """Of webdataset: a name up to the first dot of its last part."""
     folder, slash, file = name.rpartition("/")
@@ -123,46 +131,16 @@ def _key(name: str) -> str:
 
 
 @functools.lru_cache(4)  # in each process
-def _members(archive: Path) -> dict[PurePosixPath, _Member]:
+def _members(archive: Path) -> dict[PurePosixPath, Member]:
     """All files of an archive by their names, in the order of a folder's."""
-    find = _in_zip if archive.suffix.lower() == ".zip" else _in_tar
+    find, kinds = lister_of(archive), (tarfile.TarError, zipfile.BadZipFile, zlib.error)
+    assert find, "folder_of has found it"
     try:
         found = {PurePosixPath(name.replace("\\", "/")): each for name, each in find(archive)}
-    except (OSError, EOFError, NotImplementedError, tarfile.TarError, zipfile.BadZipFile) as error:
+    except (OSError, EOFError, NotImplementedError, *kinds) as error:
         raise UserError(f"dataset_dir: {archive} cannot be read: {error}") from error
     return {
         name: each._replace(reason=OUTSIDE) if name.is_absolute() or ".." in name.parts else each
         for name, each in sorted(found.items())
         if not any(is_junk(part) for part in name.parts if part != "..")
     }
-
-
-def _in_zip(path: Path) -> Iterator[tuple[str, _Member]]:
-    archive = zipfile.ZipFile(path)  # open as long as the process
-    for info in archive.infolist():
-        times, reason = info.file_size / max(1, info.compress_size), ""
-        if info.flag_bits & 1:
-            reason = "encrypted"
-        elif stat.S_ISLNK(info.external_attr >> 16):
-            reason = "a link"
-        elif info.file_size > SURELY and times > TIMES:
-            reason = f"too large: {info.file_size:,} bytes, compressed {times:.0f} times"
-        if not info.is_dir():
-            read = functools.partial(archive.read, info)
-            yield info.filename, _Member(info.file_size, read, reason)
-
-
-def _in_tar(path: Path) -> Iterator[tuple[str, _Member]]:
-    file = open(path, "rb", buffering=0)  # noqa: SIM115 - as long as the process
-
-    def read(offset: int, size: int) -> bytes:
-        file.seek(offset)
-        return file.read(size)
-
-    with tarfile.open(path, "r:") as archive:
-        while info := archive.next():
-            archive.members = []  # type: ignore[attr-defined]  # which take a kilobyte each
-            reason = "" if info.isreg() and not info.issparse() else "not a file, or a link"
-            if not info.isdir():
-                member = functools.partial(read, info.offset_data, info.size)
-                yield info.name, _Member(info.size, member, reason)
