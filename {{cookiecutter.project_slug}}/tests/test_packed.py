@@ -17,6 +17,7 @@ import pytest
 from conftest import convert, run_convert
 
 from library.convert.packed import folder_of
+from library.data import Example, write_shard
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -178,6 +179,38 @@ def test_a_conversion_of_an_archive_resumes(samples, tmp_path, kind):
     process = run_convert(*words, "--tfrecord_dir", "parts", cwd=tmp_path)
     assert "resuming: 1 of 2 shards already done" in process.stdout
     assert files(tmp_path / "parts") == files(tmp_path / "whole")
+
+
+def test_a_folder_of_tensorflow_datasets_becomes_what_its_images_become(samples, tmp_path):
+    """NAME-SPLIT.tfrecord-00000-of-00002, and label.labels.txt; one without image."""
+    names = sorted(folder.name for folder in (samples / "test").iterdir())
+    found, table, made = sorted(samples.glob("test/*/*")), ["file,label"], tmp_path / "tfds"
+    made.mkdir()
+    (made / "label.labels.txt").write_text("\n".join(names))
+    (tmp_path / "test").mkdir()
+    for part in range(2):
+        records = []
+        for file in found[part::2]:
+            feature = (example := Example()).features.feature
+            feature["label"].int64_list.value.append(names.index(file.parent.name))
+            if file != found[3]:
+                feature["image"].bytes_list.value.append(file.read_bytes())
+            name = f"0000{part}-of-00002-{len(records):06}"
+            table.append(f"{name},{file.parent.name}")
+            (tmp_path / "test" / name).write_bytes(b"" if file == found[3] else file.read_bytes())
+            records.append(example.SerializeToString())
+        write_shard(made / f"shapes-test.tfrecord-0000{part}-of-00002", records)
+    (tmp_path / "labels.csv").write_text("\n".join(table))
+    more = ("--max_rejected", 1)
+    folder = tmp_path / "expected"
+    convert(tmp_path / "test", folder, "test", "--labels", tmp_path / "labels.csv", *more)
+    run_convert("--dataset_dir", made, "--tfrecord_dir", "out", *more, cwd=tmp_path)
+    assert rejected(tmp_path / "out") == {
+        "00001-of-00002-000001": "its record has no feature image"
+    }
+    expected, converted = files(folder), files(tmp_path / "out")
+    del expected["test.rejected.csv"], converted["test.rejected.csv"]
+    assert converted == expected
 
 
 def test_a_bomb_in_a_row_is_rejected(samples, tmp_path):

@@ -1,6 +1,7 @@
-"""The files in an archive: zip, tar (gzipped or not), Parquet as of the Hugging Face hub."""
+"""The files in an archive: zip, tar, Parquet of the Hugging Face hub, TensorFlow Datasets."""
 
 import bisect
+import contextlib
 import functools
 import io
 import json
@@ -12,6 +13,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from google.protobuf.message import DecodeError
+
+from library.data import Example, find_records, read_record
 from library.util import BadFileError, UserError
 
 TIMES, SURELY = 200, 2**24
@@ -20,6 +24,10 @@ PIECE, POINTS = 2**16, 500
 """Of a gzip file: bytes decoded at once; the most places from which decoding continues."""
 GROUPS = 8
 """Row groups of Parquet files that a process keeps."""
+
+
+TFDS = "*.tfrecord-*-of-*"
+"""Files of TensorFlow Datasets; https://www.tensorflow.org/datasets/external_tfrecord."""
 
 
 class Member(NamedTuple):
@@ -33,9 +41,10 @@ Members = Iterator[tuple[str, Member]]
 
 
 def lister_of(path: Path) -> Callable[[Path], Members] | None:
-    """What lists the files of an archive, or of a folder of Parquet files; None for others."""
+    """What lists the files of an archive, or of a folder that is one; None for others."""
     if path.is_dir():
-        return _in_parquet if any(path.glob("*.parquet")) else None
+        kinds = {"*.parquet": _in_parquet, TFDS: _in_tfds}
+        return next((lists for pattern, lists in kinds.items() if any(path.glob(pattern))), None)
     found = (
         list_members for end, list_members in LISTERS.items() if path.name.lower().endswith(end)
     )
@@ -232,6 +241,47 @@ def _cell(path: Path, group: int, column: str, row: int) -> bytes:
     if not content or content["bytes"] is None:
         raise BadFileError("its row has no content")
     return content["bytes"]
+
+
+# ---- TensorFlow Datasets -----------------------------------------------------------------------
+
+
+def _in_tfds(path: Path) -> Members:
+    """The feature `image` of each record of NAME-SPLIT.tfrecord-00000-of-00004 and so on.
+
+    The feature `label` is the number of a line of label.labels.txt. A folder is a split.
+    """
+    file = path / "label.labels.txt"
+    names = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+    for file in sorted(path.glob(TFDS)):
+        name, _, shard = file.name.partition(".tfrecord-")
+        folder = name.rpartition("-")[2]
+        with open(file, "rb", buffering=0) as opened:
+            for number, place in enumerate(find_records(opened)):
+                values = list[int]()
+                with contextlib.suppress(BadFileError):  # found again when it is read
+                    values += _features_in(read_record(opened, *place))["label"].int64_list.value
+                label = ""
+                if len(values) == 1 and values[0] >= 0:
+                    label = names[values[0]] if values[0] < len(names) else str(values[0])
+                member = Member(place[0], functools.partial(_image_in, file, place), "", label)
+                yield f"{folder}/{shard}-{number:06}", member
+
+
+def _features_in(record: bytes | None) -> Any:
+    """The features of an Example by their names."""
+    try:
+        return Example.FromString(record).features.feature
+    except (DecodeError, TypeError) as error:  # None for what is damaged
+        raise BadFileError("damaged in its archive") from error
+
+
+def _image_in(file: Path, place: tuple[int, int]) -> bytes:
+    with open(file, "rb", buffering=0) as opened:
+        values = _features_in(read_record(opened, *place))["image"].bytes_list.value
+    if len(values) != 1:
+        raise BadFileError("its record has no feature image")
+    return values[0]
 
 
 LISTERS = {".zip": _in_zip, ".parquet": _in_parquet}

@@ -26,8 +26,8 @@ class _Files:
 
     dataset_dir: Path | None = option(
         None,
-        "folder of the files, as dataset/train; a .zip, .tar or .tar.gz file of it; or Parquet "
-        "files of the Hugging Face hub, or the folder that they are in",
+        "folder of the files, as dataset/train; a .zip, .tar or .tar.gz file of it; or a folder of "
+        "Parquet files of the Hugging Face hub, or of TensorFlow Datasets",
     )
     labels: Path | None = option(
         None, "CSV file with the columns file and label, labels or value, instead of class folders"

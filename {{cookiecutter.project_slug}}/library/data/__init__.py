@@ -7,6 +7,7 @@ from library.util import lazy
 if TYPE_CHECKING:
     from library.data.cache import Convert, num_train_examples, train_records
     from library.data.card import UNLABELED, Card, Label, Shard, Target, content_of, expect_sizes
+    from library.data.example import Example
     from library.data.modality import EDGE, Examples, Modality, Source
     from library.data.order import mix_and_repeat, random_shard, shuffle_and_repeat
     from library.data.recording import record_dataset, replay_dataset

@@ -7,14 +7,12 @@ import io
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 from google.protobuf.message import DecodeError
 from PIL import Image
 
-from library.data import Label, Reader, Shard, Target, find_records, read_record
+from library.data import Example, Label, Reader, Shard, Target, find_records, read_record
 from library.data import write_shard as write_records
 from library.images.files import Jpeg
 
@@ -29,38 +27,6 @@ HEIGHT, WIDTH = "image/height", "image/width"
 CLASS, CLASS_NAME, VALUE = "image/class/label", "image/class/text", "image/value"
 """Keys of a record: those of TensorFlow's own models, and the value that is learned."""
 
-# Source: tensorflow/core/example/example.proto and feature.proto.
-_EXAMPLE_PROTO = """
-name: "example.proto"  package: "tensorflow"  syntax: "proto3"
-message_type { name: "BytesList"
-  field { name: "value" number: 1 label: LABEL_REPEATED type: TYPE_BYTES } }
-message_type { name: "FloatList"
-  field { name: "value" number: 1 label: LABEL_REPEATED type: TYPE_FLOAT } }
-message_type { name: "Int64List"
-  field { name: "value" number: 1 label: LABEL_REPEATED type: TYPE_INT64 } }
-message_type { name: "Feature" oneof_decl { name: "kind" }
-  field { name: "bytes_list" number: 1 type_name: "BytesList" oneof_index: 0 }
-  field { name: "float_list" number: 2 type_name: "FloatList" oneof_index: 0 }
-  field { name: "int64_list" number: 3 type_name: "Int64List" oneof_index: 0 } }
-message_type { name: "Features"
-  field { name: "feature" number: 1 label: LABEL_REPEATED type_name: "FeatureEntry" }
-  nested_type { name: "FeatureEntry" options { map_entry: true }
-    field { name: "key" number: 1 type: TYPE_STRING }
-    field { name: "value" number: 2 type_name: "Feature" } } }
-message_type { name: "Example"
-  field { name: "features" number: 1 type_name: "Features" } }
-"""
-
-
-def _example_class() -> type[Any]:
-    """tf.train.Example, in a pool of our own: TensorFlow has these names in another."""
-    file = text_format.Parse(_EXAMPLE_PROTO, descriptor_pb2.FileDescriptorProto())
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("tensorflow.Example"))
-
-
-Example = _example_class()
 open_data = Reader
 
 
