@@ -129,8 +129,8 @@ def test_each_part_has_its_share_and_each_of_its_ids_once_per_epoch(weights):
 
 def test_a_mixture_starts_anywhere():
     weights = [1.0, 2.0, 3.0, 4.0]
-    whole = mixed(weights, 31_000)
-    for start in (1, 9_999, 10_000, 12_345, 30_000):
+    whole = mixed(weights, 12_000)
+    for start in (1, 9_999, 10_000, 10_765):
         assert (mixed(weights, 1_000, start) == whole[start : start + 1_000]).all()
     far = 10**9
     assert (mixed(weights, 99, far + 1)[:-1] == mixed(weights, 99, far)[1:]).all()
