@@ -206,8 +206,8 @@ def find_checkpoint(
         if best is None:
             run = Path(best_model_dir).parent
             near = did_you_mean(run.name, [each.parent.name for each in run.parent.glob("*/best")])
-            reason = f"{option}: there is no best model in {best_model_dir}: train first"
-            raise UserError(reason + near)
+            text = f"{option}: there is no best model in {best_model_dir}: train first"
+            raise UserError(text + near)
         folder = _checkpoint_of(best_model_dir, best["step"])
     if os.path.isdir(folder):
         checkpoint = newest_checkpoint(option, folder)
