@@ -474,7 +474,7 @@ def test_groups_that_cannot_be_are_refused(samples, tmp_path, flags, message):
 
 def test_a_misspelt_folder_is_answered_with_the_nearest_one(samples, tmp_path):
     process = convert(samples / "trian", tmp_path / "out", "a", status=2)
-    assert process.stderr.endswith("trian is not a folder (did you mean train?)\n")
+    assert process.stderr.endswith("neither a folder nor an archive (did you mean train?)\n")
 
 
 def test_nothing_to_learn_is_said(samples, tmp_path):

@@ -272,7 +272,7 @@ def test_an_image_that_is_broken_in_a_good_record_is_found(data, tmp_path):
 @pytest.mark.parametrize(
     ("prepare", "flags", "message"),
     [
-        (lambda f: None, [], "dataset_dir: HERE/in is not a folder"),
+        (lambda f: None, [], "dataset_dir: HERE/in is neither a folder nor an archive"),
         (lambda f: f.mkdir(), [], "dataset_dir: HERE/in contains no class folders; give their"),
         (
             lambda f: (f / "cat").mkdir(parents=True),

@@ -2,8 +2,11 @@
 
 import collections
 import concurrent.futures
+import functools
 import random
 import shutil
+import threading
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import fsspec
 import numpy as np
@@ -207,6 +210,16 @@ def test_what_is_the_users_mistake_is_not_tried_again(remote, tmp_path, monkeypa
     with pytest.raises(UserError, match=r"train.json: no access: Forbidden"):
         Reader(remote)
     assert Flaky.requests.total() == 1
+
+
+def test_a_server_that_knows_no_ranges_is_one_line(local, tmp_path):
+    handler = functools.partial(SimpleHTTPRequestHandler, directory=tmp_path / "local")
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        reader = Reader(f"http://127.0.0.1:{server.server_port}/train")
+        with pytest.raises(UserError, match="tfrecord: the server sends whole files: it has to"):
+            read_all(reader)
+        server.shutdown()
 
 
 def test_shards_and_index_have_to_be_those_of_the_card(remote, tmp_path):

@@ -191,7 +191,7 @@ class ConvertOptions(_Files, _Shards, _Work):
             )
         if not self.root.is_dir():
             near = did_you_mean(self.root.name, [each.name for each in self.root.parent.glob("*/")])
-            raise UserError(f"dataset_dir: {self.root} is not a folder{near}")
+            raise UserError(f"dataset_dir: {self.root} is neither a folder nor an archive{near}")
         if URL.match(self.tfrecord_dir):
             raise UserError(
                 f"tfrecord_dir: {self.tfrecord_dir} is not a folder of this machine: convert into "

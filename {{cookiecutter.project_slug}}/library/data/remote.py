@@ -65,6 +65,8 @@ def read_range(url: str, begin: int, end: int) -> bytes:
 
     def read(files: Any, path: str, **limit: float) -> bytes:
         data: bytes = files.cat_file(path, start=begin, end=end, **limit)
+        if len(data) > end - begin:
+            raise UserError(f"{url}: the server sends whole files: it has to answer range requests")
         if len(data) != end - begin:
             raise OSError(f"{len(data)} bytes instead of {end - begin}")
         return data
@@ -96,6 +98,8 @@ def _ask(url: str, question: Callable[..., T]) -> T:
     for failures in itertools.count(1):
         try:
             return question(files, path, **limit)
+        except UserError:
+            raise
         except Exception as error:
             reason = _reason(error)
             if isinstance(error, FileNotFoundError):
