@@ -4,6 +4,7 @@ import contextlib
 import json
 import math
 import os
+from pathlib import Path
 
 import pytest
 import tensorflow as tf
@@ -179,6 +180,19 @@ def test_the_record_has_a_version_and_one_without_is_read(checkpoint, best):
     (best / "best.json").write_text(json.dumps(record))
     assert export(BestCheckpointExporter(best), checkpoint(2), 0.6, 2) is None
     assert read_best(best)["step"] == 1
+
+
+@pytest.mark.parametrize("deleted", ["model.ckpt-2.*", "model.ckpt-2.data*", "model.ckpt-2.index"])
+def test_a_checkpoint_that_was_deleted_meanwhile_is_not_kept(best, checkpoint, capsys, deleted):
+    export(BestCheckpointExporter(best), checkpoint(1), 0.7, 1)
+    path = checkpoint(2)
+    for file in Path(path).parent.glob(deleted):
+        file.unlink()
+    assert export(BestCheckpointExporter(best), path, 0.6, 2) is None
+    assert "model.ckpt-2 was deleted before it could be kept" in capsys.readouterr().out
+    assert read_best(best)["step"] == 1
+    assert not [*best.glob("*-2.*")]
+    assert find_checkpoint("best", model_dir="", best_model_dir=best).endswith("model.ckpt-1")
 
 
 @pytest.mark.parametrize(

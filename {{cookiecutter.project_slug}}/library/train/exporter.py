@@ -103,9 +103,15 @@ class BestCheckpointExporter(Exporter):
         among_the_best = not math.isnan(value) and new in ranked
         self.folder.mkdir(parents=True, exist_ok=True)
         if among_the_best:
-            with moving_into(self.folder) as temporary:
-                for source in [*tf.io.gfile.glob(f"{checkpoint_path}.*"), *self.assets]:
-                    shutil.copy(source, temporary)
+            try:
+                with moving_into(self.folder) as temporary:
+                    for source in [*tf.io.gfile.glob(f"{checkpoint_path}.*"), *self.assets]:
+                        shutil.copy(source, temporary)
+                    if reason := damage(str(temporary / Path(checkpoint_path).name)):
+                        raise FileNotFoundError(reason)
+            except FileNotFoundError:  # deleted by a training that is faster than its evaluator
+                print(f"{checkpoint_path} was deleted before it could be kept as the best")
+                return None
             self._write(ranked)
         improved = among_the_best and new is ranked[0]
         self._write_patience(step, 0 if improved else self.evaluations_without_improvement + 1)
