@@ -182,6 +182,14 @@ def test_the_record_has_a_version_and_one_without_is_read(checkpoint, best):
     assert read_best(best)["step"] == 1
 
 
+def test_a_checkpoint_has_the_step_that_is_in_it(best, checkpoint):
+    path = checkpoint(2)  # whose step was 3 when it was written, as with a parameter server
+    assert export(BestCheckpointExporter(best), path, 0.7, 3) == str(best / "model.ckpt-3")
+    found = find_checkpoint("best", model_dir="", best_model_dir=best)
+    assert found == str(best / "model.ckpt-3")
+    assert global_step_of(found) == 2  # its content
+
+
 @pytest.mark.parametrize("deleted", ["model.ckpt-2.*", "model.ckpt-2.data*", "model.ckpt-2.index"])
 def test_a_checkpoint_that_was_deleted_meanwhile_is_not_kept(best, checkpoint, capsys, deleted):
     export(BestCheckpointExporter(best), checkpoint(1), 0.7, 1)

@@ -97,6 +97,8 @@ class BestCheckpointExporter(Exporter):
             )
         value, step = float(eval_result[self.metric]), int(eval_result["global_step"])
         time = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+        # Workers that do not wait for each other go on after a checkpoint has its name.
+        name = f"model.ckpt-{step}"
         new = {"value": value, "step": step, "time": time}
         kept = [one for one in self._kept() if one["step"] != step]
         ranked = sorted([*kept, new], key=self._rank)[: self.keep]
@@ -105,9 +107,11 @@ class BestCheckpointExporter(Exporter):
         if among_the_best:
             try:
                 with moving_into(self.folder) as temporary:
-                    for source in [*tf.io.gfile.glob(f"{checkpoint_path}.*"), *self.assets]:
+                    for source in tf.io.gfile.glob(f"{checkpoint_path}.*"):
+                        shutil.copy(source, temporary / (name + source[len(checkpoint_path) :]))
+                    for source in self.assets:
                         shutil.copy(source, temporary)
-                    if reason := damage(str(temporary / Path(checkpoint_path).name)):
+                    if reason := damage(str(temporary / name)):
                         raise FileNotFoundError(reason)
             except FileNotFoundError:  # deleted by a training that is faster than its evaluator
                 print(f"{checkpoint_path} was deleted before it could be kept as the best")
@@ -115,7 +119,7 @@ class BestCheckpointExporter(Exporter):
             self._write(ranked)
         improved = among_the_best and new is ranked[0]
         self._write_patience(step, 0 if improved else self.evaluations_without_improvement + 1)
-        return str(self.folder / Path(checkpoint_path).name) if among_the_best else None
+        return str(self.folder / name) if among_the_best else None
 
     def _write(self, ranked: list[dict[str, Any]]) -> None:
         """Name the best checkpoints, whose files are there; delete those that are it no longer."""
