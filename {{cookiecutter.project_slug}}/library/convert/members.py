@@ -24,8 +24,6 @@ PIECE, POINTS = 2**16, 500
 """Of a gzip file: bytes decoded at once; the most places from which decoding continues."""
 GROUPS = 8
 """Row groups of Parquet files that a process keeps."""
-
-
 TFDS = "*.tfrecord-*-of-*"
 """Files of TensorFlow Datasets; https://www.tensorflow.org/datasets/external_tfrecord."""
 

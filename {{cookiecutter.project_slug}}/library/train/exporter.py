@@ -114,7 +114,8 @@ class BestCheckpointExporter(Exporter):
                     if reason := damage(str(temporary / name)):
                         raise FileNotFoundError(reason)
             except FileNotFoundError:  # deleted by a training that is faster than its evaluator
-                print(f"{checkpoint_path} was deleted before it could be kept as the best")
+                reason = "was deleted before it could be kept as the best"
+                print(f"{checkpoint_path} {reason}", flush=True)
                 return None
             self._write(ranked)
         improved = among_the_best and new is ranked[0]
