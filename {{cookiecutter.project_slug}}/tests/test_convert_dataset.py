@@ -196,14 +196,6 @@ def test_a_whole_set_is_verified(data):
     assert f"{card.num_examples} examples in 3 shards" in verify(data, "train").stdout
 
 
-def test_a_conversion_to_a_url_is_refused_in_a_line(samples, tmp_path):
-    words = ["--dataset_dir", samples / "train", "--tfrecord_dir", "s3://bucket/data"]
-    process = run_convert(*words, cwd=tmp_path, status=2)
-    assert process.stderr.startswith(
-        "error: tfrecord_dir: s3://bucket/data is not a folder of this"
-    )
-
-
 def test_a_file_that_changes_while_it_is_read_is_rejected(tmp_path, monkeypatch):
     file = tmp_path / "growing"
     file.write_bytes(bytes(1000))

@@ -8,17 +8,16 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from library.config import URL
 from library.convert.contact_sheet import write_contact_sheet
 from library.convert.corrections import correct
 from library.convert.finish import finish, put_in_place
 from library.convert.jobs import ShardJob, verify_copy, verify_shard
-from library.convert.listing import Files, list_files, some_paths, split_folders
+from library.convert.listing import SPLITS, Files, list_files, some_paths, split_folders
 from library.convert.options import VALIDATION, ConvertOptions
 from library.convert.plan import Plan
 from library.convert.workers import run_jobs
-from library.data import Card, Modality
-from library.util import Progress, UserError, counted, locked
+from library.data import Card, Modality, copy_file, names_in
+from library.util import Progress, UserError, check_folder, counted, locked, replacing
 
 
 def convert(options: ConvertOptions, shard_options: Any, modality: Modality) -> None:
@@ -28,6 +27,8 @@ def convert(options: ConvertOptions, shard_options: Any, modality: Modality) -> 
         UserError: the input cannot be used, or the output exists already.
         RunError: a disk is full, or fails; the same command resumes.
     """
+    if options.url:
+        _fetch(options)
     splits = {} if options.labels or options.unlabeled else split_folders(options.root)
     if splits:
         _convert_each(splits, options, shard_options, modality)
@@ -36,6 +37,28 @@ def convert(options: ConvertOptions, shard_options: Any, modality: Modality) -> 
     lock = locked("tfrecord_dir", options.folder, options.hidden("lock").name)
     with contextlib.nullcontext() if options.shards else lock:  # shards: several machines at once
         _convert(options, shard_options, modality)
+
+
+def _fetch(options: ConvertOptions) -> None:
+    """Make the folder of a URL agree with it: what checks read, and reports of shards there."""
+    if options.url.startswith("http"):
+        raise UserError(f"tfrecord_dir: {options.url}: a web server is read only: give a bucket")
+    if options.overwrite:
+        raise UserError(f"overwrite: {options.url} is no folder of this machine: {options.remedy}")
+    check_folder("tfrecord_dir", options.folder)
+    options.folder.mkdir(parents=True, exist_ok=True)
+    reports = [*options.folder.glob(".*.partial/*-of-*.npz")]
+    there = names_in(options.url)
+    kinds = ("json", "sha256", "thumbnails")
+    for name in {f"{name}.{kind}" for name in (options.name, *SPLITS.values()) for kind in kinds}:
+        if name in there:
+            with replacing(options.folder / name) as temporary:
+                copy_file(f"{options.url}/{name}", temporary)
+        else:
+            (options.folder / name).unlink(missing_ok=True)
+    for report in reports:
+        if report.stem not in there:
+            report.unlink(missing_ok=True)
 
 
 def _convert_each(
@@ -53,7 +76,7 @@ def _convert_each(
     resumes = not options.overwrite and not all(card.exists() for card in cards.values())
     for name, folder in splits.items():
         if resumes and cards[name].exists():
-            print(f"{cards[name]} already exists and is kept; use --overwrite to replace it")
+            print(f"{cards[name]} already exists and is kept; {options.remedy}")
             continue
         one = dataclasses.replace(options, dataset_dir=folder, tfrecord_filename=name)
         if name != "train":
@@ -65,7 +88,7 @@ def _convert_each(
 def _convert(options: ConvertOptions, shard_options: Any, modality: Modality) -> None:
     """Convert, while no other process writes the same dataset."""
     if options.hidden("complete").exists():  # it was stopped while the files were moved
-        put_in_place(options.hidden("complete"))
+        put_in_place(options)
     card = Card.load(options.card_of_classes) if options.card_of_classes else None
     known = card.target if card else None
     names = ("labels", "unlabeled", "follow_links", "group_by")
@@ -109,7 +132,7 @@ def verify(options: ConvertOptions, modality: Modality) -> None:
     Raises:
         UserError: there are faults: the first one, with its shard and record, and their number.
     """
-    path = f"{options.tfrecord_dir}/{options.name}"
+    path = f"{options.place}/{options.name}"
     card = Card.load(f"{path}.json")
     faults: list[str] = []
     count = collections.Counter(dict.fromkeys(card.classes, 0))
@@ -117,8 +140,8 @@ def verify(options: ConvertOptions, modality: Modality) -> None:
         what = (modality.__name__, card.target)
         jobs = []
         for shard in card.shards:
-            url = f"{options.tfrecord_dir}/{shard.file}"
-            work = functools.partial(verify_copy, url) if URL.match(url) else verify_shard
+            url = f"{options.url}/{shard.file}"
+            work = functools.partial(verify_copy, url) if options.url else verify_shard
             report, files = Path(folder, shard.file), Files([shard.file], [0])
             jobs.append(ShardJob(work, report, options.folder, files, *what))
         with Progress(card.num_examples, "examples") as progress:

@@ -13,9 +13,9 @@ import numpy as np
 from library.convert import duplicates
 from library.convert.jobs import ShardJob
 from library.convert.listing import SPLITS, Files
-from library.convert.options import VALIDATION
+from library.convert.options import VALIDATION, ConvertOptions
 from library.convert.plan import Plan, used_files
-from library.data import Card, Label, Shard, Target, write_index
+from library.data import Card, Label, Shard, Target, write_file, write_index
 from library.util import UserError, counted, replacing
 
 MOST = 10
@@ -62,18 +62,24 @@ def finish(plan: Plan, jobs: Mapping[str, Sequence[ShardJob]]) -> None:
         file.unlink()
     (partial / "plan").unlink()  # last: until then the conversion can resume
     os.replace(partial, options.hidden("complete"))
-    put_in_place(options.hidden("complete"))
+    put_in_place(options)
     for name, card in cards.items():
-        _describe(options.folder / name, card, plan.modality.UNIT)
+        _describe(f"{options.place}/{name}", card, plan.modality.UNIT)
 
 
-def put_in_place(complete: Path) -> None:
-    """Move whole datasets to the folder above, where they replace those of their names.
+def put_in_place(options: ConvertOptions) -> None:
+    """Move whole datasets from "complete" to their places, where they replace those of their names.
 
-    It can be stopped at any moment, and called again: what is not moved yet is in `complete`, and
+    It can be stopped at any moment, and called again: what is not moved yet is in "complete", and
     no card is there before all that it names.
     """
-    folder = complete.parent
+    complete, folder = options.hidden("complete"), options.folder
+
+    def move(file: Path) -> None:
+        if options.url:
+            write_file(f"{options.url}/{file.name}", file)
+        os.replace(file, folder / file.name)
+
     for path in sorted(complete.glob("*.json")):
         name, card = path.stem, Card.load(path)
         new = [shard.file for shard in card.shards]
@@ -82,10 +88,11 @@ def put_in_place(complete: Path) -> None:
         (folder / path.name).unlink(missing_ok=True)
         for file in (file for file in old if file.name not in new):
             file.unlink(missing_ok=True)
-        for file in (complete / file for file in new):
+        for file in [*(complete / file for file in new), *folder.glob(f"{name}.*.csv")]:
             if file.exists():
-                os.replace(file, folder / file.name)
-        os.replace(path, folder / path.name)
+                move(file)
+        card.files(f"{options.place}/{name}")  # all there
+        move(path)
     shutil.rmtree(complete)
 
 
@@ -107,7 +114,7 @@ def _report_rejected(plan: Plan, jobs: Sequence[ShardJob]) -> None:
         print(f"{counted(len(rejected), f'rejected {plan.modality.UNIT}')}: see {table}")
 
 
-def _describe(path: Path, card: Card, unit: str) -> None:
+def _describe(path: str, card: Card, unit: str) -> None:
     """Say what a dataset holds."""
     some = ", ".join(f"{name} {count}" for name, count in [*card.examples_per_class.items()][:MOST])
     more = f" and {len(card.classes) - MOST} more" if len(card.classes) > MOST else ""

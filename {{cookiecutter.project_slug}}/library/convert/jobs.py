@@ -15,8 +15,8 @@ import numpy as np
 
 from library.convert.listing import Files
 from library.convert.packed import Packed
-from library.convert.workers import Tell
-from library.data import DamagedRecordError, Modality, Target, copy_file
+from library.convert.workers import NO_ITEM, Tell
+from library.data import DamagedRecordError, Modality, Target, copy_file, write_file
 from library.util import BadFileError, replacing, sha256_of
 
 MAX_BYTES = 2**30
@@ -36,6 +36,7 @@ class ShardJob:
     modality_name: str  # of the module
     target: Target
     options: Any = None  # the ShardOptions of the modality
+    url: str = ""  # of the folder that a shard goes to, where that is not on this machine
 
     def __call__(self, bad: Mapping[int, str], tell: Tell) -> None:
         with warnings.catch_warnings():
@@ -71,6 +72,10 @@ def write_shard(job: ShardJob, bad: Mapping[int, str], tell: Tell) -> Report:
     seen: Report = {}
     examples = ((*job.files[n], content) for n, content in _contents(job, bad, tell, seen))
     shard, rows = job.modality.write_shard(job.output, examples, job.target)
+    if job.url:
+        tell(NO_ITEM, 10**12)  # it may take its time
+        write_file(f"{job.url}/{shard.file}", job.output)
+        job.output.unlink()
     return {**seen, "rows": rows, "shard": dataclasses.asdict(shard)}
 
 

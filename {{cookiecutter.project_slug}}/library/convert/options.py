@@ -69,7 +69,7 @@ class _Shards:
 
     tfrecord_filename: str | None = option(None, "name of the dataset; null: that of the folder")
     tfrecord_dir: Location = option(
-        Location("data"), "folder to write to; for --verify also a URL, as s3://bucket/data"
+        Location("data"), "folder to write to, also at a URL, as s3://bucket/data"
     )
     num_shards: int | None = option(
         None, f"files to write; null: {SHARD_MB} MB or {SHARD_FILES} files in each", minimum=1
@@ -120,8 +120,24 @@ class ConvertOptions(_Files, _Shards, _Work):
         return self.folder / self.name
 
     @property
+    def url(self) -> str:
+        """Of the folder to write to, unless that is on this machine."""
+        return self.tfrecord_dir.rstrip("/") if URL.match(self.tfrecord_dir) else ""
+
+    @property
     def folder(self) -> Path:
-        return Path(self.tfrecord_dir)
+        """All that is written, but for the shards where these go to a URL."""
+        return Path("data", self.url.replace("://", "/")) if self.url else Path(self.tfrecord_dir)
+
+    @property
+    def place(self) -> str:
+        """The folder where the dataset will be."""
+        return self.url or str(self.folder)
+
+    @property
+    def remedy(self) -> str:
+        """How to replace a dataset: an object store cannot do that at once."""
+        return f"{'delete it there' if self.url else 'use --overwrite'} to replace it"
 
     def hidden(self, word: str) -> Path:
         """The folder of a conversion that is "partial", or "complete" and not in its place."""
@@ -192,12 +208,7 @@ class ConvertOptions(_Files, _Shards, _Work):
         if not self.root.is_dir():
             near = did_you_mean(self.root.name, [each.name for each in self.root.parent.glob("*/")])
             raise UserError(f"dataset_dir: {self.root} is neither a folder nor an archive{near}")
-        if URL.match(self.tfrecord_dir):
-            raise UserError(
-                f"tfrecord_dir: {self.tfrecord_dir} is not a folder of this machine: convert into "
-                "one, and copy it there"
-            )
-        check_folder("tfrecord_dir", self.tfrecord_dir)
+        check_folder("tfrecord_dir", self.folder)
         if (card := self.classes_from) and card.suffix != ".json":
             raise UserError(f"classes_from: {card} is not a card: that of a dataset is {card}.json")
         if self.labels and self.unlabeled:
@@ -222,9 +233,8 @@ class ConvertOptions(_Files, _Shards, _Work):
         validation = self.folder / f"{VALIDATION}.json"
         for card in [self.path.with_name(f"{self.name}.json"), *[validation] * bool(self.fraction)]:
             if card.exists() and not self.overwrite:
-                raise UserError(
-                    f"tfrecord_filename: {card} already exists; use --overwrite to replace it"
-                )
+                there = f"{self.place}/{card.name}"
+                raise UserError(f"tfrecord_filename: {there} already exists; {self.remedy}")
         source, before = self._split_before()
         if self.fraction and source not in (None, self.name):
             raise UserError(

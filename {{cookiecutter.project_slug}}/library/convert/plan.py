@@ -2,7 +2,7 @@
 
 All is written to `.<name>.partial` in the folder of the dataset, shard by shard. A conversion that
 was stopped resumes with the shards that have no report, on this machine or on others; when all are
-there, they move to their places.
+there, they move to their places. A shard that goes to a URL is there before it has a report.
 """
 
 import contextlib
@@ -170,7 +170,7 @@ class Plan:
         return [self.job(jobs.write_shard, each, files[n::count]) for n, each in enumerate(names)]
 
     def job(self, work: Callable[..., Report], output: str, files: Files) -> ShardJob:
-        what = (self.modality.__name__, self.listing.target, self.shard_options)
+        what = (self.modality.__name__, self.listing.target, self.shard_options, self.options.url)
         return ShardJob(work, self.partial / output, self.options.root, files, *what)
 
     def run(self, wanted: Sequence[ShardJob], unit: str, what: str) -> None:
@@ -192,6 +192,8 @@ class Plan:
             yield
         except KeyboardInterrupt as interrupt:
             raise KeyboardInterrupt(RESUMES) from interrupt
+        except RunError as error:
+            raise RunError(f"{error}; {RESUMES}") from error
         except OSError as error:
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
             reason = "no space left" if full else error.strerror or error

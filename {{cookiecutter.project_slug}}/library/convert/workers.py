@@ -22,6 +22,9 @@ TIMED_OUT = 1 if os.name == "nt" else -signal.SIGPROF
 MOST_WORKERS = 60 if os.name == "nt" else 1000
 """Windows waits for 63 things at once."""
 
+NO_ITEM = -1
+"""What a worker is at that has done its items: none is to blame if it dies."""
+
 Tell = Callable[[int, int], None]
 Work = Callable[[Mapping[int, str], Tell], None]
 
@@ -49,9 +52,10 @@ def run_jobs(
     """
     waiting = collections.deque(jobs)
     while waiting and not num_workers:
-        sizes: list[int] = []
-        waiting.popleft()({}, lambda item, size: sizes.append(size))  # noqa: B023
-        yield len(sizes), sum(sizes)
+        sizes: dict[int, int] = {}
+        waiting.popleft()({}, sizes.__setitem__)
+        sizes.pop(NO_ITEM, None)
+        yield len(sizes), sum(sizes.values())
     count = min(num_workers, len(jobs), MOST_WORKERS)
     workers = [_Worker(seconds_per_item, waiting.popleft()) for _ in range(count)]
     try:
@@ -93,7 +97,7 @@ class _Worker:
         there.close()
 
     def begin(self, job: Work) -> None:
-        self.job, self.bad, self.item, self.done = job, dict[int, str](), -1, 0
+        self.job, self.bad, self.item, self.done = job, dict[int, str](), NO_ITEM, 0
         self.connection.send((job, self.bad))
 
     def receive(self) -> tuple[int, int] | Exception | None:
@@ -114,11 +118,11 @@ class _Worker:
     def begin_again(self) -> None:
         """Another process for the same job, without the item that this one died of."""
         self.kill()
-        if self.item < 0:
-            raise RuntimeError(f"a worker ended before its first item: {self.process.exitcode}")
+        if self.item == NO_ITEM:
+            raise RuntimeError(f"a worker ended, at none of its items: {self.process.exitcode}")
         hung = self.process.exitcode == TIMED_OUT
         self.bad[self.item] = "the decoder hung" if hung else "the decoder crashed"
-        self.item = -1
+        self.item = NO_ITEM
         self.start()
         self.connection.send((self.job, self.bad))
 

@@ -1,4 +1,4 @@
-"""Files of object stores, read whole or in blocks, which a cache on this disk keeps.
+"""Files of object stores, written whole, read whole or in blocks, which a cache on this disk keeps.
 
 A URL is one of any file system of fsspec, as s3://bucket/train or https://host/train. Credentials
 come from the environment, in the way of each file system.
@@ -44,9 +44,11 @@ FETCHES = 32
 """Requests at the same time: at 20 ms each, 1.6 GB/s."""
 STALL_SECS = 60.0
 """After which a request without an answer has failed."""
+UPLOAD_SECS_PER_MB = 10.0
+"""More, for a file that is written: many may share a slow line."""
 TRIES, FIRST_PAUSE_SECS = 6, 0.5
 """Of a request, and the first of the pauses between, each twice as long as the one before."""
-NO_ACCESS = re.compile("Credential|Auth|Forbidden|AccessDenied")
+NO_ACCESS = re.compile("Credential|Auth|Forbidden|AccessDenied|NotImplemented")
 """In the name of an error, or at the beginning of its text."""
 
 
@@ -81,6 +83,39 @@ def copy_file(url: str, path: Path) -> None:
     with ThreadPoolExecutor(FETCHES) as threads, open(path, "wb") as file:
         ends = (min(begin + BLOCK, size) for begin in begins)
         file.writelines(threads.map(read_range, itertools.repeat(url), begins, ends))
+
+
+def write_file(url: str, path: Path) -> None:
+    """Copy a file of this machine there, whole or not at all where the file system can do so."""
+    size = path.stat().st_size
+
+    def write(files: Any, target: str, **limit: float) -> None:
+        longer = {name: secs + size / 1e6 * UPLOAD_SECS_PER_MB for name, secs in limit.items()}
+        try:
+            files.put_file(str(path), target, **longer)
+        except FileNotFoundError as error:
+            raise UserError(f"{url}: cannot be written: {_reason(error)}") from error
+        except FileExistsError:  # as adlfs says: of a conversion that was killed
+            files.rm_file(target)
+            raise
+        if (found := files.info(target, **limit)["size"]) != size:
+            raise OSError(f"{found} bytes instead of {size}")
+
+    _ask(url, write)
+
+
+def names_in(url: str) -> set[str]:
+    """What is in a folder, which may be missing."""
+
+    def names(files: Any, path: str, **limit: float) -> set[str]:
+        files.invalidate_cache()
+        try:
+            found = files.ls(path, detail=False, **limit)
+        except FileNotFoundError:
+            return set()
+        return {name.rstrip("/").rpartition("/")[2] for name in found}
+
+    return _ask(url, names)
 
 
 def _ask(url: str, question: Callable[..., T]) -> T:
@@ -124,7 +159,7 @@ def _refused(error: Exception) -> bool:
 def _reason(error: Exception) -> str:
     """What an error says, in a line, without what may be secret in a URL."""
     if isinstance(error, TimeoutError) or "Timeout" in type(error).__name__:
-        return f"no answer in {STALL_SECS:g} s"
+        return "no answer in time"
     text = re.sub(r"\?\S*|(?<=//)[^/\s]*@", "", str(error)) or type(error).__name__
     return text.strip().partition("\n")[0][:200]
 
