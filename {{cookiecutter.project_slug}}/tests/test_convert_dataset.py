@@ -532,10 +532,11 @@ def test_a_contact_sheet_has_examples_duplicates_and_rejections(samples, tmp_pat
     shown = re.findall(r'src="data:(?:image/jpeg|audio/flac);base64,[^"]+"', page)
     assert len(shown) >= 2 * len([*folder.iterdir()]) + 2
     assert "http" not in page, "it needs nothing beside it"
+    assert page.count("<img alt") == len(re.findall(r'<img alt="[^"]+"', page)), "a text for each"
     for name in (first.name, again.name, "&lt;broken&gt;", "not an "):
         assert name in page
     for name, count in json.loads((out / "test.json").read_text())["examples_per_class"].items():
-        assert f"<th>{name}</th><td>{count}</td>" in page
+        assert f'<th scope="row">{name}</th><td>{count}</td>' in page
     sheet.unlink()
     convert(folder, out, "test", "--contact_sheet")
     assert sheet.read_text() == page, "a finished dataset is left as it is"

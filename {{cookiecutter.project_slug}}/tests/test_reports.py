@@ -4,6 +4,7 @@ import base64
 import csv
 import html.parser
 import io
+import itertools
 import math
 import re
 import warnings
@@ -24,6 +25,7 @@ from library.report import (
     MultiLabelStats,
     RegressionStats,
     add_table,
+    figures,
     image_grid,
     png,
     read_curves,
@@ -372,6 +374,21 @@ def test_a_curve_takes_many_points_and_what_is_no_number(tmp_path):
     curves = {"loss": {"train": (list(range(len(values))), values), "validation": ([], [])}}
     curves["none"] = {"train": ([1, 2], [math.nan, math.nan])}
     assert len(Page(report(tmp_path, None, curves=curves)).images) == 2
+
+
+@pytest.mark.parametrize(
+    "values",
+    [[0.03, 0.3, 0.8], [6e-5, 0.2, 0.6], [0.1, 0.2, 0.3], [*"ab", "n" * 300], [True, False]],
+)
+def test_the_ticks_below_trials_do_not_overlap(values):
+    count = len(values)
+    figure = figures.trials("option", values, [0.1, 0.2, 0.3][:count], [True] * count)
+    png(figure)
+    labels = figure.axes[0].get_xticklabels(which="both")
+    boxes = [each.get_window_extent() for each in labels if each.get_text()]
+    boxes = sorted((box for box in boxes if box.width > 1), key=lambda box: box.x0)
+    assert len(boxes) > 1
+    assert all(left.x1 < right.x0 for left, right in itertools.pairwise(boxes))
 
 
 class Head:

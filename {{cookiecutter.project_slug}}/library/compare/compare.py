@@ -45,7 +45,11 @@ def compare_runs(run: Run) -> None:
     print(*lines, sep="\n")
     for option in differ:
         print(f"{option}: {', '.join(word_of(each.options.get(option)) for each in runs)}")
-    figures, curves = report.figures, _curves(runs[:MOST_CURVES])
+    figures, names = report.figures, dict.fromkeys(n for each in runs for n in each.metrics)
+    curves = {
+        f"{name} over the steps": figures.png(figures.curve(name, each))
+        for name, each in _curves(runs[:MOST_CURVES]).items()
+    }
     title = f"{MEASURES[label].replace('_', ' ')}, {LEVEL:.0%} intervals"
     page = report.render(
         Path(__file__).with_name(PAGE),
@@ -55,8 +59,8 @@ def compare_runs(run: Run) -> None:
         intervals=figures.png(figures.intervals(title, measured, shares=label != "value")),
         runs=runs,
         differ=differ,
-        metrics=list(dict.fromkeys(name for each in runs for name in each.metrics)),
-        curves={name: figures.png(figures.curve(name, each)) for name, each in curves.items()},
+        metrics=names,
+        curves=curves,
         most=MOST_CURVES,
     )
     run.dir.parent.mkdir(parents=True, exist_ok=True)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
-import jinja2
 import numpy as np
 
 from library.convert.finish import class_names
@@ -15,6 +14,7 @@ from library.convert.jobs import read_whole
 from library.convert.listing import FileListing, LabeledFile
 from library.convert.options import ConvertOptions
 from library.data import Modality
+from library.report import render
 from library.util import BadFileError, counted, replacing
 
 T = TypeVar("T")
@@ -45,9 +45,8 @@ def write_contact_sheet(options: ConvertOptions, listing: FileListing, modality:
             return ""
         return f"data:{kind};base64,{base64.b64encode(content).decode()}"
 
-    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    template = environment.from_string(Path(__file__).with_suffix(".html").read_text("utf-8"))
-    page = template.render(
+    page = render(
+        Path(__file__).with_suffix(".html"),
         title=f"{options.root}: {counted(len(files), modality.UNIT)}",
         quantiles=QUANTILES,
         measures=_measures(files, options.root, modality),
@@ -63,7 +62,7 @@ def write_contact_sheet(options: ConvertOptions, listing: FileListing, modality:
     )
     path = options.path.with_name(f"{options.name}.contact_sheet.html")
     with replacing(path) as temporary:
-        temporary.write_bytes(page.encode("utf-8", "replace"))  # a name may be no Unicode
+        temporary.write_bytes(page)
     print(f"{path}: {counted(len(files), modality.UNIT)} at a glance")
 
 

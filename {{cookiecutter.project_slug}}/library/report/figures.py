@@ -15,12 +15,13 @@ from typing import Any
 
 import matplotlib
 import numpy as np
-from matplotlib import font_manager
+from matplotlib import font_manager, ticker
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, PercentFormatter, StrMethodFormatter
 from PIL import Image
+
+from library.config import word_of
 
 BLUE, ORANGE, DARK, GREY, PALE = "#0072b2", "#d55e00", "#374151", "#6b7280", "#e5e7eb"
 COLORS = {"train": BLUE, "validation": ORANGE}
@@ -87,7 +88,7 @@ def confusion_matrix(confusion: np.ndarray, class_names: Sequence[str]) -> Figur
     # By the root of the share: of many classes, few are predicted as the same other one.
     image = axes.imshow(shares, cmap=colors, norm=PowerNorm(0.5, vmin=0, vmax=1))
     bar = figure.colorbar(image, ax=axes, shrink=0.7, ticks=[0, 0.05, 0.2, 0.5, 1])
-    bar.ax.yaxis.set_major_formatter(PercentFormatter(1))
+    bar.ax.yaxis.set_major_formatter(ticker.PercentFormatter(1))
     bar.outline.set_visible(False)
     bar.set_label("share of the true class")
     ticks = range(0, size, 1 if size <= MOST_NAMES else math.ceil(size / FEW_NAMES))
@@ -134,7 +135,7 @@ def reliability(bins: np.ndarray) -> Figure:
     above.set(ylabel="accuracy", xlim=(0, 1), ylim=(0, 1))
     below.set(xlabel="confidence", ylabel="share of examples")
     for axis in (above.yaxis, below.yaxis, below.xaxis):
-        axis.set_major_formatter(PercentFormatter(1))
+        axis.set_major_formatter(ticker.PercentFormatter(1))
     below.grid(False)
     return figure
 
@@ -210,8 +211,8 @@ def curve(title: str, runs: Mapping[str, Sequence], *, best_step: int | None = N
         axes.plot(steps, values, color=color, label=_shown(name), **look)
     if best_step is not None:
         axes.axvline(best_step, **DASHED, label="best")
-    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True, min_n_ticks=1))
-    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    axes.xaxis.set_major_locator(ticker.MaxNLocator(5, integer=True, min_n_ticks=1))
+    axes.xaxis.set_major_formatter(ticker.StrMethodFormatter("{x:,.0f}"))
     if runs:
         axes.legend(frameon=False)
     return figure
@@ -227,32 +228,31 @@ def intervals(title: str, rows: Mapping[str, Sequence[float]], *, shares: bool) 
         axes.plot(value, row, color=BLUE, marker="o")
     axes.set_yticks(range(len(rows)), [_shown(name) for name in rows])
     axes.set_ylim(len(rows) - 0.5, -0.5)  # the first one on top
-    axes.xaxis.set_major_locator(MaxNLocator(5))
+    axes.xaxis.set_major_locator(ticker.MaxNLocator(5))
     if shares:
-        axes.xaxis.set_major_formatter(PercentFormatter(1))
+        axes.xaxis.set_major_formatter(ticker.PercentFormatter(1))
     return figure
 
 
 @_style()
 def trials(
-    options: Mapping[str, Sequence[Any]], errors: Sequence[float], filled: Sequence[bool]
+    option: str, values: Sequence[Any], errors: Sequence[float], filled: Sequence[bool]
 ) -> Figure:
-    """The error of each trial over its value of each option, side by side."""
-    columns = min(3, len(options))
-    rows = math.ceil(len(options) / columns)
-    figure = Figure((3.2 * columns, 2.6 * rows))
-    every = [*figure.subplots(rows, columns, squeeze=False).flat]
-    there = np.isfinite(errors)
-    for axes, (name, values) in zip(every, options.items(), strict=False):
-        numbers = not any(isinstance(value, str | bool) for value in values)
-        shown = np.array(values if numbers else [str(value).lower() for value in values])[there]
-        colors = [BLUE if each else "none" for each in np.array(filled)[there]]
-        axes.scatter(shown, np.array(errors)[there], c=colors, edgecolors=BLUE, s=28)
-        axes.set(title=_shown(name, 2 * NAME_LENGTH), ylabel="validation error")
-        if numbers and 0 < 20 * min(values) < max(values):
-            axes.set_xscale("log")
-    for axes in every[len(options) :]:
-        axes.set_axis_off()
+    """The error of each trial over its value of an option."""
+    figure, there = Figure((4.6, 3)), np.isfinite(errors)
+    axes = figure.add_subplot(title=_shown(option, 2 * NAME_LENGTH), ylabel="validation error")
+    numbers = not any(isinstance(value, str | bool) for value in values)
+    shown = np.array(values if numbers else [_shown(word_of(value)) for value in values])[there]
+    if not numbers and len("".join({*shown})) > 2 * NAME_LENGTH:
+        axes.tick_params("x", rotation=20)
+    colors = [BLUE if each else "none" for each in np.array(filled)[there]]
+    axes.scatter(shown, np.array(errors)[there], c=colors, edgecolors=BLUE, s=28)
+    if numbers and 0 < 20 * min(values) < max(values):
+        decades = math.log10(max(values) / min(values))
+        axes.set_xscale("log")
+        axes.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5) if decades < 2 else (1,)))
+        axes.xaxis.set_major_formatter(ticker.StrMethodFormatter("{x:g}"))
+        axes.xaxis.set_minor_formatter(ticker.NullFormatter())
     return figure
 
 

@@ -1,6 +1,5 @@
 """The report of an evaluation: a page that needs nothing beside it, its figures and a table."""
 
-import base64
 import collections
 import csv
 import io
@@ -9,13 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import jinja2
-import numpy as np
 import tensorflow as tf
-from PIL import Image
 
-from library.config import word_of
 from library.report import figures
+from library.report.rendering import render
 from library.report.stats import EvaluationStats
 from library.report.tensorboard import MEAN
 from library.util import replacing, shown_path
@@ -26,11 +22,7 @@ FILES = (TABLE, *FIGURES, MISTAKES)
 """What may be beside the page; which of them depends on the head."""
 RUNS = {"train": "", "validation": "eval"}
 """Where in model_dir the Estimator writes the events of its runs."""
-SMALL = 64 * 64
-"""Pixels of an image that is enlarged without blur, and stored without loss."""
-COLD = (0, 60, 110, 190)
-"""RGBA of what the network did not look at."""
-GRID_DPI, CSS_DPI, JPEG_QUALITY = 90, 96, 90
+GRID_DPI = 90
 
 Curves = dict[str, dict[str, tuple[list[int], list[float]]]]
 
@@ -120,7 +112,7 @@ def write_report(
         wide=figures.aspect([example.image for example in worst]) > figures.WIDE,
         notes=notes,
         curves={
-            name: figures.png(figures.curve(name, runs, best_step=best_step))
+            f"{name} over the steps": figures.png(figures.curve(name, runs, best_step=best_step))
             for name, runs in curves.items()
         },
         facts=_for_others(facts),
@@ -132,24 +124,6 @@ def write_report(
         with replacing(folder / name) as temporary:
             temporary.write_bytes(content)
     return folder / PAGE
-
-
-def render(template: Path, **values: Any) -> bytes:
-    """A page by a template; one that extends report.html looks like a report.
-
-    Filters: `word`, a value as YAML has it; `data`, the address of an image or file; `width` of a
-    figure; `cover`, what hides the cold parts of a heat map.
-    """
-    folders = [template.parent, Path(__file__).parent]
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(folders),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"word": word_of, "data": _data, "width": _width, "cover": _cover}
-    page = environment.get_template(template.name).render(small=SMALL, **values)
-    return page.encode("utf-8", "replace")  # the name of a file may be no Unicode
 
 
 def _csv(rows: list[dict[str, Any]]) -> bytes:
@@ -187,27 +161,3 @@ def _number(name: str, value: float) -> str:
     if any(word in name for word in ("accuracy", "f1_", "precision")):
         return f"{100 * value:.4g}%"
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
-
-
-def _cover(heat: np.ndarray) -> bytes:
-    """A PNG that covers what is cold, to be stretched over an image."""
-    pixels = np.empty([*heat.shape, 4], np.uint8)
-    pixels[...] = COLD
-    pixels[..., 3] = COLD[3] * (1 - heat / heat.max())
-    buffer = io.BytesIO()
-    Image.fromarray(pixels).save(buffer, "png")
-    return buffer.getvalue()
-
-
-def _width(png: bytes) -> int:
-    """Of a figure as large as it was drawn for, in pixels of a page."""
-    return int.from_bytes(png[16:20], "big") * CSS_DPI // figures.DPI
-
-
-def _data(content: bytes | np.ndarray, kind: str = "image/png") -> str:
-    """A file of this kind, or the pixels of an image, as an address."""
-    if isinstance(content, np.ndarray):
-        form, buffer = "png" if content.size <= 3 * SMALL else "jpeg", io.BytesIO()
-        Image.fromarray(content).save(buffer, form, quality=JPEG_QUALITY)
-        kind, content = f"image/{form}", buffer.getvalue()
-    return f"data:{kind};base64,{base64.b64encode(content).decode()}"

@@ -193,8 +193,10 @@ class _Search:
             for t, (epochs, error), values in zip(trials, numbers, shown, strict=True)
         ]
         whole = [trial.last_step == RUNGS - 1 for trial in trials]
-        columns = {name: [values[name] for values in shown] for name in shown[0]}
-        figure = png(figures.trials(columns, [error for _, error in numbers], whole))
+        errors, drawn = [error for _, error in numbers], {}
+        for name in shown[0]:
+            values = [each[name] for each in shown]
+            drawn[f"error by {name}"] = png(figures.trials(name, values, errors, whole))
         pair = {"validation error": best.value, "before": self.trials[0].value}
         tiles = {name: f"{value:.4f}" for name, value in pair.items()}
         page = render(
@@ -202,12 +204,12 @@ class _Search:
             title="Search for settings",
             tiles=tiles,
             rows=rows,
-            figure=figure,
+            drawn=drawn,
         )
         with replacing(self.folder / "tune.html") as temporary:
             temporary.write_bytes(page)
-        errors = " -> ".join(reversed([*tiles.values()]))
-        print(f"validation error {errors} by trial {best.number}")
+        change = " -> ".join(reversed([*tiles.values()]))
+        print(f"validation error {change} by trial {best.number}")
         print(f"wrote {shown_path(file)} and {shown_path(self.folder / 'tune.html')}")
         words = ["--hyperparameter_file", shown_path(file), "--hyperparameter_set", settings.run]
         print(f"next: python run.py {shlex.join(words)} --new")
