@@ -1,23 +1,27 @@
 """Windows of audio clips, and features made once or each time: python benchmarks/sound.py
 
 Random windows of one second come from archives by the number of the audio clip, and from the same
-archives opened and closed again for each window. Log-mel features of such windows are made in the
+archives opened and closed again for each window; and from a server of this machine, through a cache
+that has all of them. Log-mel features of such windows are made in the
 pipeline, or replayed from what was recorded.
 """
 
 import functools
 import json
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 import h5py
 import numpy as np
-from common import drain, in_turns, output_of, show_rates, system_name, timed
+from common import PROJECT, drain, in_turns, output_of, show_rates, system_name, timed
 
 import tensorflow as tf  # isort: skip  after library, which chooses its Keras
 from library.audio import Archive, log_mel, random_windows, to_float, write_shard
 from library.data import (
+    NO_CACHE,
+    BlockCache,
     Card,
     Target,
     record_dataset,
@@ -77,9 +81,9 @@ WAYS = {
 }
 
 
-def time_windows(name: str, path: str) -> None:
+def time_windows(name: str, path: str, cache: str = "") -> None:
     """Print wall and CPU seconds of a way, in a process of its own: HDF5 knows what is open."""
-    archive = Archive(path)
+    archive = Archive(path, BlockCache(cache, 1) if cache else NO_CACHE)
     windows = WAYS[name](archive, shuffle_and_repeat(CLIPS, seed=0).enumerate())
     batches = windows.take(WINDOWS).batch(64).prefetch(2)
     print(json.dumps(in_turns(1, {name: timed(drain, batches)}, warm_up=1)[name]))
@@ -97,7 +101,14 @@ def main() -> None:
             name: functools.partial(output_of, sys.executable, __file__, name, path)
             for name in WAYS
         }
-        show_rates(in_turns(ROUNDS, processes), WINDOWS, "windows")
+        server = [sys.executable, PROJECT / "tests" / "storage_server.py", folder]
+        with subprocess.Popen(server, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout
+            url = f"http://127.0.0.1:{process.stdout.readline().strip()}/noise"
+            words = (sys.executable, __file__, "random_windows", url, folder)
+            processes["random_windows, from a URL"] = functools.partial(output_of, *words)
+            show_rates(in_turns(ROUNDS, processes), WINDOWS, "windows")
+            process.kill()
 
         samples = shuffle_and_repeat(CLIPS, seed=0).enumerate()
         windows = kept_open(Archive(path), samples)

@@ -15,7 +15,7 @@ tests/made_images.py tests/test_images_*.py
 tests/test_all_reduce.py tests/test_cluster.py
 tests/test_duplicates.py tests/test_effects.py tests/test_profiling.py tests/test_run.py
 tests/test_training_steps.py tests/training_steps.py
-docs/pretrained.md docs/remote.md docs/from_tensorflow_2.15.md docs/from_tensorflow_2.15
+docs/pretrained.md docs/from_tensorflow_2.15.md docs/from_tensorflow_2.15
 """
 OF_AUDIO = "library/audio tests/made_audio.py tests/test_audio_*.py"
 

@@ -210,8 +210,6 @@ def test_files_that_are_missing_or_others_are_a_line(stored, tmp_path):
         Archive(stored)
     with pytest.raises(UserError, match="none.json: there is no such file"):
         Archive(tmp_path / "none")
-    with pytest.raises(UserError, match="audio clips are read from files of this machine only"):
-        Archive("gs://bucket/train")
 
 
 def test_tfrecords_are_not_taken_for_archives(tmp_path):

@@ -16,6 +16,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from library.config import Parser, Settings
 from library.data import BlockCache, Card, DamagedRecordError, Reader
+from library.data import remote as remote_files
 from library.data.remote import is_block
 from library.util import RunError, UserError
 
@@ -128,7 +129,10 @@ def test_a_cache_is_within_its_limit_while_threads_share_it(local, remote, tmp_p
         found, most = [], 0
         for ids in np.random.default_rng(number).permutation(COUNT).reshape(-1, 6):
             found += zip(ids, readers[number].read(ids), strict=True)
-            most = max(most, len(blocks_in(tmp_path)))
+            with open(tmp_path / "blocks" / ".count") as count:  # while no other thread writes
+                if remote_files.fcntl:
+                    remote_files.fcntl.flock(count, remote_files.fcntl.LOCK_EX)
+                most = max(most, len(blocks_in(tmp_path)))
         return [record for _, record in sorted(found)], most
 
     with concurrent.futures.ThreadPoolExecutor(3) as threads:

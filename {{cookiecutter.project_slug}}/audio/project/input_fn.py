@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from library import audio
-from library.data import one_call, prefetch_to_device, read_strings, stage
+from library.data import BlockCache, one_call, prefetch_to_device, read_strings, stage
 from library.estimator import export as estimator_export
 from library.train import Run
 from project.settings import Hyperparameters
@@ -81,7 +81,8 @@ def train_input(run: Run) -> tf.data.Dataset:
 
 def open_archive(run: Run, *paths: str) -> audio.Archive:
     """The clips of one or more datasets, which have to be of the model's sample rate."""
-    return audio.Archive.of(*paths, sample_rate=run.hyperparameters.rate)
+    cache = BlockCache.of(run.settings)
+    return audio.Archive.of(*paths, cache=cache, sample_rate=run.hyperparameters.rate)
 
 
 # ---- whole clips -------------------------------------------------------------------------------

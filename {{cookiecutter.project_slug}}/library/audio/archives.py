@@ -11,20 +11,35 @@ A dataset of audio clips called `train` in the folder `data` consists of
 
 import contextlib
 import functools
+import io
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, SupportsInt
 
 import h5py
 import numpy as np
 
+from library.audio.remote import Pages, RemoteArchive, RemoteClip
 from library.config import URL
-from library.data import Card, DamagedRecordError, Examples, Target, write_index
+from library.data import (
+    NO_CACHE,
+    BlockCache,
+    Card,
+    DamagedRecordError,
+    Examples,
+    RemoteFiles,
+    Target,
+    content_of,
+    write_index,
+)
 from library.util import UserError
 
 OPEN_FILES, OPEN_CLIPS = 32, 1024
 """Of each thread, kept open between reads."""
+READS, KNOWN_CLIPS = 32, 2**16
+"""At a URL: clips that are read at the same time; clips whose place there is kept."""
 
 
 def index_dtype(target: Target) -> np.dtype:
@@ -91,7 +106,7 @@ def _translate_errors(place: Callable[[], object]) -> Iterator[None]:
         raise DamagedRecordError(f"{place()} is damaged: {reason}") from error
 
 
-def _opened(path: str | Path) -> h5py.File:
+def _opened(path: str | Path | RemoteArchive) -> h5py.File:
     try:
         return h5py.File(path, rdcc_nbytes=0)  # no cache of chunks: windows are read at random
     except OSError as error:
@@ -119,15 +134,18 @@ class Archive(Examples):
 
     index: np.ndarray[Any, Any]
 
-    def __init__(self, path: str | Path, *, sample_rate: int | None = None):
+    def __init__(
+        self, path: str | Path, cache: BlockCache = NO_CACHE, *, sample_rate: int | None = None
+    ):
         """Open the dataset `path`, as "data/train", whose index is rebuilt if it does not fit.
 
+        A dataset at a URL is read through the cache, and its index has to fit.
+
         Raises:
-            UserError: a file is missing, not the one of the card, or not on this machine; or the
-                sample rate is another one.
+            UserError: a file is missing, or not the one of the card; or the sample rate is another
+                one.
         """
-        if URL.match(str(path)):
-            raise UserError(f"{path}: audio clips are read from files of this machine only")
+        url = bool(URL.match(str(path)))
         self.card = Card.load(f"{path}.json")
         rate = self.card.options.get("sample_rate")
         if sample_rate not in (None, rate):
@@ -136,30 +154,47 @@ class Archive(Examples):
                 "again with --sample_rate"
             )
         self.shards = self.card.files(path)
-        if not self._open_index(f"{path}.index"):
+        fits = self._open_index(f"{path}.index")
+        if url and not fits:
+            raise UserError(f"{path}.index: does not fit the shards: copy the dataset there again")
+        if not fits:
             vars(self).pop("index", None)  # Windows replaces no file that is open
             write_index(path, [_rows_of(shard, self.card.target) for shard in self.shards])
             if not self._open_index(f"{path}.index"):
                 raise UserError(f"{path}.json: its shards hold other audio clips")
             print(f"{path}.index: rebuilt, since it was missing or did not fit the shards")
         self.opened: dict[int, Callable[[int], h5py.Dataset]] = {}
+        self.remote: list[RemoteFiles | None] = [None] * len(self.shards)
+        self.each: Callable[..., Iterable[np.ndarray]] = map
+        if url:
+            self.remote = [RemoteFiles(self.shards, self.card.shards, cache)] * len(self.shards)
+            self.each = ThreadPoolExecutor(READS).map
+        self.pages: Pages = {}
+        self.remote_clip = functools.lru_cache(KNOWN_CLIPS)(self._remote_clip)
 
     @classmethod
-    def of(cls, *paths: str | Path, sample_rate: int | None = None) -> "Archive":
+    def of(
+        cls, *paths: str | Path, cache: BlockCache = NO_CACHE, sample_rate: int | None = None
+    ) -> "Archive":
         """One or more datasets as one: the numbers of each follow on those of the one before."""
-        whole, *others = (cls(path, sample_rate=sample_rate) for path in paths)
+        whole, *others = (cls(path, cache, sample_rate=sample_rate) for path in paths)
         for other in others:
             index = np.array(other.index)
             index["shard"] += len(whole.shards)
             whole.first = np.append(whole.first, other.first + whole.num_examples)
             whole.index = np.concatenate([whole.index, index])
             whole.shards = [*whole.shards, *other.shards]
+            whole.remote = [*whole.remote, *other.remote]
+            whole.each = other.each if any(other.remote) else whole.each
         return whole
 
     def _open_index(self, path: str) -> bool:
         """Whether the index has a row for each clip of each shard."""
         try:
-            self.index = np.load(path, mmap_mode="r")
+            if URL.match(path):
+                self.index = np.load(io.BytesIO(content_of(path)))
+            else:
+                self.index = np.load(path, mmap_mode="r")
         except (FileNotFoundError, EOFError, ValueError):
             return False
         counts = [shard.examples for shard in self.card.shards]
@@ -180,7 +215,7 @@ class Archive(Examples):
     def read(self, ids: np.ndarray) -> np.ndarray:
         """The waveforms of these numbers: int64 [n] -> bytes objects [n], of int16 each."""
         records = np.empty(len(ids), object)
-        records[:] = [self.waveform(number).tobytes() for number in ids]
+        records[:] = [waveform.tobytes() for waveform in self.each(self.waveform, ids)]
         return records
 
     def read_windows(self, ids: np.ndarray, starts: np.ndarray, win_len: int) -> np.ndarray:
@@ -190,8 +225,9 @@ class Archive(Examples):
         0: int16 [n, win_len]; DamagedRecordError if a clip is not what was written.
         """
         windows = np.zeros([len(ids), win_len], np.int16)
-        for window, number, start in zip(windows, ids.tolist(), starts.tolist(), strict=True):
-            part = self.waveform(number, max(start, 0), max(start + win_len, 0))
+        begins, ends = np.maximum(starts, 0), np.maximum(starts + win_len, 0)
+        parts = self.each(self.waveform, ids, begins, ends)
+        for window, start, part in zip(windows, starts.tolist(), parts, strict=True):
             window[max(-start, 0) :][: len(part)] = part
         return windows
 
@@ -206,21 +242,25 @@ class Archive(Examples):
         """The name of the file that a clip comes from."""
         clip = self._clip(int(number))
         with _translate_errors(functools.partial(self._place_of, int(number))):
-            file = clip.parent.attrs["file"]
+            file = clip.file if isinstance(clip, RemoteClip) else clip.parent.attrs["file"]
         return file.encode(errors="surrogateescape").decode(errors="replace")
 
-    def waveform(self, number: SupportsInt, begin: int = 0, end: int | None = None) -> np.ndarray:
+    def waveform(
+        self, number: SupportsInt, begin: SupportsInt = 0, end: SupportsInt | None = None
+    ) -> np.ndarray:
         """The waveform of this number, or a part of it, as long as there is: int16 [samples]."""
         clip = self._clip(int(number))
         with _translate_errors(functools.partial(self._place_of, int(number))):
-            return clip[begin:end]
+            return clip[int(begin) : None if end is None else int(end)]
 
     def _place_of(self, number: int) -> str:
         """The archive of a clip, and its number there, for an error."""
         shard = self.index["shard"][number]
         return f"{self.shards[shard]}: clip {name_of(number - self.first[shard])}"
 
-    def _clip(self, number: int) -> h5py.Dataset:
+    def _clip(self, number: int) -> h5py.Dataset | RemoteClip:
+        if self.remote[self.index["shard"][number]]:
+            return self.remote_clip(number)
         # Not threading.local: Python meets TensorFlow's threads anew at each call, and forgets it.
         find = self.opened.get(threading.get_ident())
         if find is None:
@@ -228,15 +268,31 @@ class Archive(Examples):
 
             @functools.lru_cache(OPEN_CLIPS)
             def clip(number: int) -> h5py.Dataset:
-                shard, length = self.index["shard"][number], self.index["length"][number]
-                file = open_file(self.shards[shard])
-                waveform = _waveform(file, name_of(number - self.first[shard]))
-                if len(waveform) != length:
-                    raise DamagedRecordError(
-                        f"{self._place_of(number)} has {len(waveform)} samples, but the index says "
-                        f"{length}: delete the index, and it is rebuilt"
-                    )
-                return waveform
+                return self._find(number, open_file(self.shards[self.index["shard"][number]]))
 
             find = self.opened[threading.get_ident()] = clip
         return find(number)
+
+    def _find(self, number: int, file: h5py.File) -> h5py.Dataset:
+        shard, length = self.index["shard"][number], self.index["length"][number]
+        waveform = _waveform(file, name_of(number - self.first[shard]))
+        if len(waveform) != length:
+            raise DamagedRecordError(
+                f"{self._place_of(number)} has {len(waveform)} samples, but the index says "
+                f"{length}: delete the index, and it is rebuilt"
+            )
+        return waveform
+
+    def _remote_clip(self, number: int) -> RemoteClip:
+        shard = self.index["shard"][number]
+        files = self.remote[shard]
+        assert files
+        source = RemoteArchive(files, files.urls.index(self.shards[shard]), self.pages)
+        while True:
+            try:
+                with _opened(source) as file, _translate_errors(lambda: self._place_of(number)):
+                    return RemoteClip(source, self._find(number, file))
+            except DamagedRecordError:
+                if not source.missing:
+                    raise
+            source.fetch()

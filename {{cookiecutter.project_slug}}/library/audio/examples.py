@@ -12,7 +12,7 @@ from library.audio.archives import Archive
 from library.audio.files import wav_bytes
 from library.audio.ops import random_window, random_windows
 from library.config import Settings
-from library.data import Source, read_by_id, train_records
+from library.data import BlockCache, Source, read_by_id, train_records
 from library.util import UserError
 
 PLAYED = 45_000
@@ -96,7 +96,8 @@ def read_clips(archive: Archive, num_parallel_calls: int) -> Callable:
 def train_keys(settings: Settings, start: int, count: int) -> list[str]:
     """The names of the files of `count` training examples, from the sample `start` of a run."""
     uncached = dataclasses.replace(settings, cache="none")
-    archive = Archive.of(settings.train_data, *settings.extra_data)
+    cache = BlockCache.of(settings)
+    archive = Archive.of(settings.train_data, *settings.extra_data, cache=cache)
     windows = train_windows(uncached, archive, 1, start).take(count)
     return [archive.name(number) for _, number, _ in windows.as_numpy_iterator()]
 

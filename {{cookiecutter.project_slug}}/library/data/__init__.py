@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from library.data.modality import EDGE, Examples, Modality, Source
     from library.data.order import mix_and_repeat, random_shard, shuffle_and_repeat
     from library.data.recording import record_dataset, replay_dataset
-    from library.data.remote import NO_CACHE, BlockCache, copy_file, names_in, write_file
+    from library.data.remote import NO_CACHE, BlockCache, RemoteFiles, copy_file, names_in
+    from library.data.remote import write_file
     from library.data.sources import Hdf5Rows, Joined, list_files, read_by_id, read_files
     from library.data.sources import read_generator, read_in_order, read_stream, read_strings
     from library.data.stages import one_call, prefetch_to_device, stage, stages_of

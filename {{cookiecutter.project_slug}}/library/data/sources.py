@@ -118,7 +118,7 @@ def read_in_order(
     path: str | Path, read_shard: ReadShard = read_tfrecords, *, blocks: BlockCache = NO_CACHE
 ) -> tf.data.Dataset:
     """All examples of the dataset `path`, as "data/train", once and in order: (id, content)."""
-    if URL.match(str(path)):
+    if URL.match(str(path)) and read_shard is read_tfrecords:
         reader = Reader(path, blocks)
         return tf.data.Dataset.range(reader.num_examples).apply(read_by_id(reader, AHEAD))
     return tf.data.Dataset.from_tensor_slices(_shards(path)).flat_map(read_shard)
@@ -150,7 +150,7 @@ def read_stream(
     (id, int64; content).
     """
     card, (files, firsts, examples) = Card.load(f"{path}.json"), _shards(path)
-    if URL.match(str(path)):
+    if URL.match(str(path)) and read_shard is read_tfrecords:
         by_id = read_by_id(Reader(path, blocks), 1)
 
         def read_shard(
