@@ -11,8 +11,8 @@ from conftest import MODALITIES, TEMPLATE, python
 from messages import is_printed
 
 OTHER_FLAGS = {"logdir", "port", "lerning_rate", "help", "no-NAME", "NAME", "file"}
-OTHER_FLAGS |= {"seeds", "recipe"}
-"""Of TensorBoard, argparse and benchmarks/recipe.py, a typo, and what stands for a name."""
+OTHER_FLAGS |= {"seeds", "recipe", "audit", "test_dir", "train"}
+"""Of TensorBoard, argparse and benchmarks, a typo, and what stands for a name."""
 OF_THE_OLD_PROGRAM = {"data_dir", "batch_size", "max_steps", "augment"}
 OLD = "from_tensorflow_2.15.md"
 

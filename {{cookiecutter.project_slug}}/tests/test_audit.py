@@ -211,6 +211,8 @@ def test_an_audit_writes_tables_and_a_page_and_resumes(samples, tmp_path, capsys
     assert suspects == [row for row in scores if row in suspects]  # in the same order
     page = (folder / "audit.html").read_text()
     assert suspects[0]["file"] in page
+    correct = sum(row["label"] == row["suggested"] for row in scores) / len(scores)
+    assert f"<dt>predicted as labeled</dt><dd>{correct:.1%}</dd>" in page
     assert len(re.findall("<img", page)) >= 6 * min(24, len(suspects))
     assert ("<audio" in page) == (modality.UNIT == "audio clips")
     convert(root, data, "cleaned", "--leave_out", folder / "suspects.csv", "--relabel", table)

@@ -38,6 +38,7 @@ def test_it_says_what_the_records_say(card, trained):
         assert f"\n{name} ({count})" in card
     assert f"| train | {train.num_examples} |" in card
     assert "| train_batch_size | 8 |" in card
+    assert "| mixture_weights |" not in card, "an option that is the default"
     assert f"python {platform.python_version()}" in card
     with (trained.dir / "evaluation/test/per_class.csv").open(newline="") as file:
         worst = min(csv.DictReader(file), key=lambda row: float(row["f1"] or 0))

@@ -197,6 +197,7 @@ def _write_page(
         facts={"data": shown_path(path), "suspects": shown_path(file.with_name("suspects.csv"))},
         examples=len(labels),
         suspects=len(suspects),
+        correct=float((issues.suggested == labels).mean()),
         shown={i: beside[i] for i in shown},
         conflicts=conflicts,
         most=WORST,

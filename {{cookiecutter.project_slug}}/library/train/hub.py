@@ -16,7 +16,7 @@ import numpy as np
 import yaml
 
 from library import report
-from library.config import PATHS, PROJECT, URL, options_of, word_of
+from library.config import PATHS, PROJECT, URL, options_of, plain, word_of
 from library.data import Card
 from library.train import run_record
 from library.train.exporter import global_step_of
@@ -143,7 +143,7 @@ def _changed(run: Run, record: dict[str, Any]) -> dict[str, Any]:
         options = options_of(kind)
         for name, value in record.get(part, {}).items():
             option = options.get(name)
-            other = option and option.kind not in PATHS and value != option.default
+            other = option and option.kind not in PATHS and value != plain(option.default)
             if other and name not in run_record.OWN and not os.path.isabs(str(value)):
                 changed[name] = value
     return changed
