@@ -3,9 +3,10 @@
     python benchmarks/remote.py [ROUNDS] [--mosaic PYTHON]
 
 The server is one of this machine (tests/storage_server.py of the project), which waits 20 ms before
-each answer, and is read as s3://. The same JPEGs come in the same order; "decoded" is the training
-input of the project. With the Python of an environment that has mosaicml-streaming, its shuffled
-stream reads the same images from the same server; it is opened while the clock runs.
+each answer, and sends 1 Gbit/s; it is read as s3://. The same JPEGs come in the same order, in
+batches; "decoded" is the training input of the project. With the Python of an environment that has
+mosaicml-streaming, its shuffled stream reads the same images from the same server, to bytes of
+Python, as "in Python" does. All is opened while the clock runs.
 """
 
 import concurrent.futures
@@ -15,11 +16,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
+import numpy as np
 from common import (
     PROJECT,
+    Times,
     drain,
     in_turns,
     make_dataset,
@@ -29,24 +33,27 @@ from common import (
     system_name,
     timed,
     train_batches,
+    write_files,
 )
 
 import tensorflow as tf  # isort: skip  after library, which chooses its Keras
 from library.data import BlockCache, Card, Reader, read_by_id, shuffle_and_repeat
 from library.data.remote import BLOCK, FETCHES, read_range
 
-IMAGES, SIZE, BATCH, ROUNDS, LATENCY_SECS = 1600, 224, 64, 3, 0.02
+T = TypeVar("T")
+IMAGES, COPIES, SIZE, BATCH, ROUNDS = 4800, 8, 224, 64, 3
+LATENCY_SECS, MEGABYTES_PER_SEC = 0.02, 125
 ENVIRONMENT = {"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x", "AWS_REGION": "us-east-1"}
 
 MOSAIC = """if True:
-    import json, sys, time
+    import json, os, sys, time
     from streaming import MDSWriter, StreamingDataset
-    folder, cache, jpegs, batch = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
-    if cache == "write":
+    folder, cache, files, batch = *sys.argv[1:4], int(sys.argv[4])
+    if files:
         with MDSWriter(out=folder, columns={"jpeg": "bytes"}, size_limit=2**24) as writer:
-            for name in json.loads(jpegs):
-                writer.write({"jpeg": open(name, "rb").read()})
-        print(json.dumps(0))
+            for file in os.scandir(files):
+                writer.write({"jpeg": open(file, "rb").read()})
+        print(json.dumps([0, 0, 0]))
     else:
         begin = time.perf_counter(), time.process_time()
         dataset = StreamingDataset(
@@ -61,8 +68,9 @@ MOSAIC = """if True:
 @contextlib.contextmanager
 def storage_server(folder: Path) -> Iterator[str]:
     """Serve a folder from a process of its own: the URL."""
-    words = [sys.executable, str(PROJECT / "tests" / "storage_server.py"), str(folder)]
-    server = subprocess.Popen([*words, str(LATENCY_SECS)], stdout=subprocess.PIPE, text=True)
+    words = [sys.executable, PROJECT / "tests" / "storage_server.py", folder, LATENCY_SECS]
+    command = [str(word) for word in (*words, MEGABYTES_PER_SEC)]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert server.stdout
     try:
         yield f"http://127.0.0.1:{server.stdout.readline().strip()}"
@@ -85,7 +93,12 @@ def download(card: Card, url: str) -> None:
 def records(path: str, cache: Path) -> tf.data.Dataset:
     reader = Reader(path, BlockCache(cache, 10))
     ids = shuffle_and_repeat(IMAGES, seed=1, epochs=1)
-    return ids.apply(read_by_id(reader, tf.data.AUTOTUNE))
+    return ids.apply(read_by_id(reader, tf.data.AUTOTUNE)).batch(BATCH)
+
+
+def python_records(path: str, cache: Path) -> Iterator[np.ndarray]:
+    ids = shuffle_and_repeat(IMAGES, seed=1, epochs=1).batch(BATCH)
+    return map(Reader(path, BlockCache(cache, 10)).read, ids.as_numpy_iterator())
 
 
 def decoded(path: str, cache: Path) -> tf.data.Dataset:
@@ -93,18 +106,21 @@ def decoded(path: str, cache: Path) -> tf.data.Dataset:
     return train_batches(path, **options).take(IMAGES // BATCH)
 
 
-def from_empty(cache: Path, images: tf.data.Dataset) -> None:
+def epoch(images: Callable[[str, Path], Iterable[object]], path: str, cache: Path) -> None:
+    drain(images(path, cache))
+
+
+def from_empty(cache: Path, read: Callable[..., T], *args: object) -> T:
     shutil.rmtree(cache, ignore_errors=True)
-    drain(images)
+    return read(*args)
 
 
-def mosaic(python: str, folder: Path, cache: Path) -> Callable[[], tuple[float, float]]:
-    def epoch() -> tuple[float, float]:
-        count, *times = output_of(python, "-c", MOSAIC, folder, cache, "", BATCH, PYTHONPATH="")
-        assert count >= IMAGES, f"{count} images"  # some come again, to fill a batch
-        return times[0], times[1]
-
-    return epoch
+def mosaic(python: str, folder: Path, cache: Path, files: str | Path = "") -> Times:
+    """An epoch of mosaicml-streaming, or the data that it reads, from files."""
+    words = (folder / "bucket" / "mds", cache, files, BATCH)
+    count, *times = output_of(python, "-c", MOSAIC, *words, PYTHONPATH="")
+    assert files or count >= IMAGES, f"{count} images"  # some come again, to fill a batch
+    return times[0], times[1]
 
 
 def main() -> None:
@@ -115,46 +131,34 @@ def main() -> None:
         folder, warm, cold = (Path(name, part) for part in ("storage", "warm", "cold"))
         (folder / "bucket").mkdir(parents=True)
         local = folder / "bucket" / "train"
-        jpegs = [make_jpeg(seed) for seed in range(IMAGES)]
-        card = make_dataset(local, jpegs, per_shard=200)
+        jpegs = [make_jpeg(seed) for seed in range(IMAGES // COPIES)]
+        card = make_dataset(local, jpegs, copies=COPIES, per_shard=200)
         size = sum(shard.bytes for shard in card.shards)
         print(f"{system_name()}; {IMAGES} JPEGs, {size / IMAGES / 1e3:.0f} KB each")
         if python:
-            files = [Path(name, f"{number}.jpg") for number in range(IMAGES)]
-            for file, jpeg in zip(files, jpegs, strict=True):
-                file.write_bytes(jpeg)
-            listed = "[" + ",".join(f'"{file}"' for file in files) + "]"
-            output_of(
-                python,
-                "-c",
-                MOSAIC,
-                folder / "bucket" / "mds",
-                "write",
-                listed,
-                BATCH,
-                PYTHONPATH="",
-            )
+            write_files(Path(name, "files"), jpegs, IMAGES)
+            mosaic(python, folder, cold, Path(name, "files"))
         with storage_server(folder) as endpoint:
             os.environ |= {**ENVIRONMENT, "AWS_ENDPOINT_URL": endpoint, "S3_ENDPOINT_URL": endpoint}
             url, here = "s3://bucket/train", str(local)
             reads = {
-                "local files": timed(drain, records(here, warm)),
                 "s3, all blocks in order": timed(download, card, url),
-                "s3, cold cache": timed(from_empty, cold, records(url, cold)),
-                "s3, warm cache": timed(drain, records(url, warm)),
+                "s3, cold cache": timed(from_empty, cold, epoch, records, url, cold),
+                "s3, warm cache": timed(epoch, records, url, warm),
+                "local files": timed(epoch, records, here, warm),
+                "s3, warm cache, in Python": timed(epoch, python_records, url, warm),
             }
             if python:
-                of_cold, of_warm = Path(name, "mosaic-cold"), Path(name, "mosaic-warm")
-                empty = mosaic(python, folder, of_cold)
-                reads["mosaicml-streaming, cold"] = lambda: (
-                    shutil.rmtree(of_cold, ignore_errors=True) or empty()
+                theirs = Path(name, "mosaic")
+                reads["mosaicml-streaming, cold"] = lambda: from_empty(
+                    theirs, mosaic, python, folder, theirs
                 )
-                reads["mosaicml-streaming, warm"] = mosaic(python, folder, of_warm)
+                reads["mosaicml-streaming, warm"] = lambda: mosaic(python, folder, theirs)
             show_rates(in_turns(rounds, reads, warm_up=1), IMAGES, "images", "read only:")
             inputs = {
-                "local files": timed(drain, decoded(here, warm)),
-                "s3, cold cache": timed(from_empty, cold, decoded(url, cold)),
-                "s3, warm cache": timed(drain, decoded(url, warm)),
+                "local files": timed(epoch, decoded, here, warm),
+                "s3, cold cache": timed(from_empty, cold, epoch, decoded, url, cold),
+                "s3, warm cache": timed(epoch, decoded, url, warm),
             }
             show_rates(in_turns(rounds, inputs, warm_up=1), IMAGES, "images", "decoded:")
 

@@ -1,10 +1,12 @@
 """A server of files with ranges, and what goes wrong between it and a reader, for tests.
 
-python tests/storage_server.py FOLDER [LATENCY_SECS] prints its port, and serves until it is killed.
+python tests/storage_server.py FOLDER [LATENCY_SECS [MEGABYTES_PER_SEC]] prints its port, and serves
+until it is killed.
 A bucket is a folder: S3 and HTTP read alike.
 """
 
 import http.server
+import math
 import random
 import re
 import socket
@@ -17,17 +19,33 @@ from pathlib import Path
 class Server(http.server.ThreadingHTTPServer):
     """Serves the files below `folder` on a port of this machine, from the block's beginning to end.
 
-    Of its answers with content, the share `failing` has one of some faults, and the share `hanging`
+    An answer waits for `latency` seconds, and for its turn on a link of `rate` bytes per second. Of
+    the answers with content, the share `failing` has one of some faults, and the share `hanging`
     never comes, each at random.
     """
 
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, folder: Path, *, latency: float = 0, failing: float = 0, hanging: float = 0):
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        latency: float = 0,
+        rate: float = math.inf,
+        failing: float = 0,
+        hanging: float = 0,
+    ):
         super().__init__(("127.0.0.1", 0), Handler)
+        self.rate, self.link, self.free_at = rate, threading.Lock(), 0.0
         self.folder, self.latency, self.failing, self.hanging = folder, latency, failing, hanging
         self.random, self.faults, self.hangs = random.Random(0), 0, 0
+
+    def wait_for_link(self, size: int) -> None:
+        """Until so many bytes have gone over the link, behind all others."""
+        with self.link:
+            end = self.free_at = max(self.free_at, time.monotonic()) + size / self.rate
+        time.sleep(max(0.0, end - time.monotonic()))
 
     @property
     def port(self) -> int:
@@ -95,6 +113,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("Last-Modified", self.date_time_string(0))
         self.end_headers()
         if self.command != "HEAD":
+            self.server.wait_for_link(len(data))
             self.wfile.write(data)
 
     def log_message(self, *_: object) -> None:
@@ -102,6 +121,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 if __name__ == "__main__":
-    with Server(Path(sys.argv[1]), latency=float(sys.argv[2]) if sys.argv[2:] else 0) as server:
+    words = [*sys.argv[2:], *["0", "inf"][len(sys.argv) - 2 :]]
+    latency, megabytes = map(float, words)
+    with Server(Path(sys.argv[1]), latency=latency, rate=1e6 * megabytes) as server:
         print(server.port, flush=True)
         threading.Event().wait()

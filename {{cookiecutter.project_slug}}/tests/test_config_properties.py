@@ -86,7 +86,7 @@ def written_by_others(options: Any) -> str:
 @pytest.mark.parametrize("cls", [Settings, Hyperparameters])
 @pytest.mark.parametrize("write", [written_by_us, written_by_others])
 @hypothesis.given(data=st.data())
-@hypothesis.settings(max_examples=150, **LIMITS)
+@hypothesis.settings(max_examples=60, **LIMITS)
 def test_what_is_written_is_read_again(tmp_path_factory, cls, write, data):
     options = data.draw(instances(cls))
     path = tmp_path_factory.getbasetemp() / "written.yaml"

@@ -168,9 +168,9 @@ def test_composite_and_batched_elements_are_replayed(tmp_path, dataset):
     assert str(replayed.element_spec) == str(dataset.element_spec)
 
 
-@pytest.mark.parametrize("elements_per_file", range(1, 7))
+@pytest.mark.parametrize("elements_per_file", [1, 2, 5])
 def test_no_element_is_lost_or_doubled_at_the_end_of_a_file(tmp_path, elements_per_file):
-    for count in range(14):
+    for count in (0, 1, 4, 5, 6, 10, 11):
         folder = tmp_path / str(count)
         written = record_dataset(
             tf.data.Dataset.range(count), folder, elements_per_file=elements_per_file

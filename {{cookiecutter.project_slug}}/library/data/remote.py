@@ -123,8 +123,10 @@ def _ask(url: str, question: Callable[..., T]) -> T:
     try:
         import fsspec
 
-        many = {"config_kwargs": {"max_pool_connections": FETCHES}}
-        files, path = fsspec.core.url_to_fs(url, **many if url.startswith("s3:") else {})
+        # One try: they are counted below.
+        of_s3 = {"max_pool_connections": FETCHES, "retries": {"total_max_attempts": 1}}
+        more = {"config_kwargs": of_s3} if url.startswith("s3:") else {}
+        files, path = fsspec.core.url_to_fs(url, **more)
     except ImportError as error:
         raise UserError(f"{url}: {_reason(error)}: pip install -e .[remote]") from error
     except ValueError as error:  # no such file system, or no account
@@ -185,7 +187,7 @@ class BlockCache:
     def read(self, name: str, parts: Iterable[Part]) -> list[bytes]:
         """Some parts of a block; none: it is not here."""
         found = []
-        with contextlib.suppress(OSError), open(self.folder / name, "rb", 0) as file:
+        with contextlib.suppress(OSError), open(f"{self.folder}/{name}", "rb", 0) as file:
             for begin, end in parts:
                 file.seek(begin)
                 found.append(file.read(end - begin))
