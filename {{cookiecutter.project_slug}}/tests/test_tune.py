@@ -17,9 +17,10 @@ class Stopped(BaseException):
     """Stands for a kill: nothing catches it."""
 
 
-def searched(data: Path, folder: Path, stops: int = 0) -> dict:
-    """The set that a search of three trials writes, after so many stops."""
-    options = {"train_epochs": 3, "train_batch_size": 8, "tune_trials": 3, "budget_minutes": 600}
+def searched(data: Path, folder: Path, stops: int = 0, trials: int = 3) -> dict:
+    """The set that a search of so many trials writes, after so many stops."""
+    options = {"train_epochs": 3, "train_batch_size": 8, "tune_trials": trials}
+    options |= {"budget_minutes": 600}
     options |= {"test_data": "no/such/data", "hyperparameter_file": folder / "sets.yaml"}
     options |= {"learning_rate_schedule": "constant", "run": "small", "epochs_between_evals": 3}
     run = make_run(data, folder, **options)
@@ -49,7 +50,18 @@ def test_a_search_without_optuna_is_one_line(data, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_search_that_is_stopped_five_times_ends_with_the_same_choice(data, tmp_path, capsys):
+def test_trainings_that_are_too_short_to_tell_are_left_out(data, tmp_path, capsys):
+    searched(data, tmp_path, trials=1)  # of 27 steps in all
+    printed = capsys.readouterr().out.splitlines()
+    (line,) = [line for line in printed if line.startswith("trial 0, ")]
+    assert line.startswith("trial 0, 3 epochs: error ")
+
+
+@pytest.mark.slow
+def test_a_search_that_is_stopped_five_times_ends_with_the_same_choice(
+    data, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr("library.tune.search.FEWEST_STEPS", 0)
     found = searched(data, tmp_path / "one")
     printed = capsys.readouterr().out
     assert [line for line in printed.splitlines() if line.startswith("trial 2, ")]

@@ -22,6 +22,8 @@ from library.util import RunError, UserError, locked, replacing, shown_path, wri
 
 ETA, RUNGS = 3, 3
 """A trial is trained so many times, each ETA times longer than before; one of ETA goes on."""
+FEWEST_STEPS = 100
+"""Of a training that tells one trial from another: shorter ones are left out."""
 DECADE = 10.0
 """How far a value without a range is searched, as a factor up and down."""
 FILE = "tuned.yaml"
@@ -60,6 +62,12 @@ class _Search:
         settings = run.settings
         names = settings.tune_sets or (settings.hyperparameter_set,)
         self.bases = {name: _set_of(run, name) for name in names}
+        steps_per_epoch = run.card("train_data").num_examples / settings.train_batch_size
+        self.rungs = [
+            rung
+            for rung in range(RUNGS)
+            if rung == RUNGS - 1 or self._epochs(rung) * steps_per_epoch >= FEWEST_STEPS
+        ]
         self.space: dict[str, Any] = {
             name: values
             for name, values in type(run.hyperparameters).searched.items()
@@ -110,7 +118,7 @@ class _Search:
     def _try(self, trial: Any, number: int) -> None:
         """Train with the values of a trial, longer and longer while it is among the best."""
         params, state, value = self._params(trial), self.optuna.trial.TrialState, math.inf
-        for rung in range(RUNGS):
+        for rung in self.rungs:
             if rung not in self.trials[number].intermediate_values:
                 error = self._error(params, self._epochs(rung), f"trial-{number}-{rung}")
                 if error is None:
