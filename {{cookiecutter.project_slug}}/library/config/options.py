@@ -75,10 +75,9 @@ architecture = functools.partial(option, defines_architecture=True)
 class Option:
     """A field, as the command line and the YAML files see it."""
 
-    def __init__(self, cls: type, field: dataclasses.Field):
+    def __init__(self, cls: type, field: dataclasses.Field, hint: Any):
         self.name, self.default, self.rule = field.name, field.default, field.metadata
         self.group = next(c for c in cls.__mro__ if self.name in vars(c).get("__annotations__", ()))
-        hint = typing.get_type_hints(cls)[self.name]
         self.optional = isinstance(hint, types.UnionType) or self.default is None
         if isinstance(hint, types.UnionType):
             hint = next(kind for kind in typing.get_args(hint) if kind is not types.NoneType)
@@ -174,6 +173,7 @@ def word_of(value: Any) -> str:
 @functools.cache
 def options_of(cls: type) -> dict[str, Option]:
     """The options of a dataclass by name, those of its own and of its first base first."""
-    options = [Option(cls, field) for field in dataclasses.fields(cls)]
+    hints = typing.get_type_hints(cls)
+    options = [Option(cls, field, hints[field.name]) for field in dataclasses.fields(cls)]
     options.sort(key=lambda option: cls.__mro__.index(option.group))
     return {option.name: option for option in options}
