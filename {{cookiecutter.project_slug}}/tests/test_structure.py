@@ -16,7 +16,7 @@ PACKAGES = {path.parent.name for path in LIBRARY.glob("*/__init__.py")}
 PROGRAMS = [ROOT / name for name in ("run.py", "convert_dataset.py", "demo.py")]
 SOURCES = [*sorted(LIBRARY.rglob("*.py")), *sorted((ROOT / "project").glob("*.py")), *PROGRAMS]
 
-SLOW = ("tensorflow", "tensorflow_estimator", "tf_keras", "tensorflow_hub")
+SLOW = ("tensorflow", "tensorflow_estimator", "tf_keras", "tensorflow_hub", "matplotlib")
 
 WITHOUT_TENSORFLOW = [*PROGRAMS[:2], *(LIBRARY / name for name in ("config", "convert", "util"))]
 """What does not import TensorFlow before its functions are called: programs, packages."""

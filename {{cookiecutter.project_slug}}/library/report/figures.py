@@ -22,12 +22,12 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from library.config import word_of
+from library.report.rendering import DPI
 
 BLUE, ORANGE, DARK, GREY, PALE = "#0072b2", "#d55e00", "#374151", "#6b7280", "#e5e7eb"
 COLORS = {"train": BLUE, "validation": ORANGE}
 CYCLE = (BLUE, ORANGE, "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
 """For curves of other names."""
-DPI = 144
 MOST_COUNTS, MOST_NAMES, FEW_NAMES = 20, 40, 20
 """Classes whose counts are written, and whose names all are; of more, so many names are."""
 NAME_LENGTH = 22  # letters of the name of a class, at most

@@ -10,13 +10,14 @@ import numpy as np
 from PIL import Image
 
 from library.config import word_of
-from library.report import figures
 
 SMALL = 64 * 64
 """Pixels of an image that is enlarged without blur, and stored without loss."""
 COLD = (0, 60, 110, 190)
 """RGBA of what the network did not look at."""
-CSS_DPI, JPEG_QUALITY = 96, 90
+DPI, CSS_DPI = 144, 96
+"""Of the figures, and of what the pages of a browser are measured in."""
+JPEG_QUALITY = 90
 
 
 def render(template: Path, **values: Any) -> bytes:
@@ -49,7 +50,7 @@ def _cover(heat: np.ndarray) -> bytes:
 
 def _width(png: bytes) -> int:
     """Of a figure as large as it was drawn for, in pixels of a page."""
-    return int.from_bytes(png[16:20], "big") * CSS_DPI // figures.DPI
+    return int.from_bytes(png[16:20], "big") * CSS_DPI // DPI
 
 
 def _data(content: bytes | np.ndarray, kind: str = "image/png") -> str:
