@@ -1,5 +1,6 @@
 """Conversion to a URL: the files of a local one, whatever fails or is killed on the way."""
 
+import re
 import shutil
 import signal
 
@@ -119,7 +120,7 @@ def test_shards_that_fail_or_vanish_are_written_again(source, store, tmp_path, m
     assert len(stored()) == 2 * 3
     del Store.store[min(Store.store)]
     process = convert(source, store, tmp_path)
-    assert "resuming: 5 of 10 shards already done" in process.stdout
+    assert re.search(r"resuming: 5 of \d+ shards already done", process.stdout)
     assert stored() == files(tmp_path / "out")
 
 

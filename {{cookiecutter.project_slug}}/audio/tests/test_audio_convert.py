@@ -423,7 +423,7 @@ def test_faults_are_named_and_counted(data, tmp_path, change, message):
 @pytest.mark.parametrize(
     ("prepare", "flags", "message"),
     [
-        (lambda f: None, [], "dataset_dir: HERE/in is not a folder"),
+        (lambda f: None, [], "dataset_dir: HERE/in is neither a folder nor"),
         (lambda f: f.mkdir(), [], "dataset_dir: HERE/in contains no class folders; give their"),
         (
             lambda f: (f / "yes").mkdir(parents=True),
