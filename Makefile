@@ -28,9 +28,9 @@ test: lint  ## the fast tests in place, then those of the template
 
 test-slow: $(VENV)/installed  ## processes, clusters, kills, fuzzing
 	cd "$(TEMPLATE)" && $(PYTEST) -m slow
-	$(BIN)/python -m pytest -p no:cacheprovider -m slow
 
-test-all: test test-slow  ## all tests
+test-all: test test-slow  ## all tests, those of a rendered project for audio, too
+	$(BIN)/python -m pytest -p no:cacheprovider -m slow
 
 matrix: $(VENV)/installed  ## TensorFlow from 2.15 to the newest, each with its Pythons
 	$(BIN)/python tests/matrix.py build/matrix
