@@ -11,7 +11,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -127,12 +127,14 @@ def output_of(*words: object, **environment: str) -> Any:
 
 
 def timed(function: Callable[..., object], *args: object) -> Callable[[], Times]:
-    """A function that calls this one, and returns what that took."""
+    """A function that calls this one, and returns what that took, until it has a result."""
 
     def call() -> Times:
         wall, cpu = time.perf_counter(), time.process_time()
-        function(*args)
-        return time.perf_counter() - wall, time.process_time() - cpu
+        result = function(*args)
+        times = time.perf_counter() - wall, time.process_time() - cpu
+        del result  # after the clock: see `drain`
+        return times
 
     return call
 
@@ -156,9 +158,15 @@ def medians(times: Iterable[Sequence[float]]) -> tuple[float, ...]:
     return tuple(statistics.median(column) for column in zip(*times, strict=True))
 
 
-def drain(dataset: Iterable[object]) -> None:
-    for _ in dataset:
+def drain(dataset: Iterable[object]) -> Iterator[object]:
+    """Read to the end; the iterator, since TensorFlow may take seconds to delete it.
+
+    Its autotuner sleeps longer each time, and is not always woken up.
+    """
+    iterator = iter(dataset)
+    for _ in iterator:
         pass
+    return iterator
 
 
 def show_rates(times: Mapping[str, Times], count: int, unit: str, title: str = "") -> None:

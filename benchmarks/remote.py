@@ -1,14 +1,15 @@
 """Data on a server with latency, cold and warm, against files: python benchmarks/remote.py
 
-    python benchmarks/remote.py [ROUNDS] [--mosaic PYTHON]
+    python benchmarks/remote.py [--rounds 3] [--megabits 1000] [--mosaic PYTHON]
 
 The server is one of this machine (tests/storage_server.py of the project), which waits 20 ms before
-each answer, and sends 1 Gbit/s; it is read as s3://. The same JPEGs come in the same order, in
-batches; "decoded" is the training input of the project. With the Python of an environment that has
-mosaicml-streaming, its shuffled stream reads the same images from the same server, to bytes of
-Python, as "in Python" does. All are opened before the clock runs.
+each answer, and sends so many megabits a second; it is read as s3://. The same JPEGs come in the
+same order, in batches; "decoded" is the training input of the project. With the Python of an
+environment that has mosaicml-streaming, its shuffled stream reads the same images from the same
+server, to bytes of Python, as "in Python" does. All are opened before the clock runs.
 """
 
+import argparse
 import concurrent.futures
 import contextlib
 import os
@@ -40,10 +41,10 @@ from library.data import BlockCache, Card, Reader, read_by_id, shuffle_and_repea
 from library.data.remote import BLOCK, FETCHES, read_range
 
 T = TypeVar("T")
-IMAGES, COPIES, SIZE, BATCH, ROUNDS = 4800, 8, 224, 64, 3
+IMAGES, COPIES, SIZE, BATCH = 4800, 8, 224, 64
 PER_SHARD = 230
 """With which no two shards are alike: the cache would have one of them only."""
-LATENCY_SECS, MEGABYTES_PER_SEC = 0.02, 125
+LATENCY_SECS = 0.02
 ENVIRONMENT = {"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x", "AWS_REGION": "us-east-1"}
 
 MOSAIC = """if True:
@@ -67,10 +68,10 @@ MOSAIC = """if True:
 
 
 @contextlib.contextmanager
-def storage_server(folder: Path) -> Iterator[str]:
+def storage_server(folder: Path, megabits: float) -> Iterator[str]:
     """Serve a folder from a process of its own: the URL."""
     words = [sys.executable, PROJECT / "tests" / "storage_server.py", folder, LATENCY_SECS]
-    command = [str(word) for word in (*words, MEGABYTES_PER_SEC)]
+    command = [str(word) for word in (*words, megabits / 8)]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert server.stdout
     try:
@@ -121,9 +122,12 @@ def mosaic(python: str, folder: Path, cache: Path, files: str | Path = "") -> Ti
 
 
 def main() -> None:
-    words = [word for word in sys.argv[1:] if word.isdigit()]
-    rounds = int(words[0]) if words else ROUNDS
-    python = sys.argv[sys.argv.index("--mosaic") + 1] if "--mosaic" in sys.argv else ""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--megabits", type=float, default=1000)
+    parser.add_argument("--mosaic", metavar="PYTHON", default="")
+    options = parser.parse_args()
+    rounds, python = options.rounds, options.mosaic
     with tempfile.TemporaryDirectory() as name:
         folder, warm, cold = (Path(name, part) for part in ("storage", "warm", "cold"))
         (folder / "bucket").mkdir(parents=True)
@@ -135,7 +139,7 @@ def main() -> None:
         if python:
             write_files(Path(name, "files"), jpegs, IMAGES)
             mosaic(python, folder, cold, Path(name, "files"))
-        with storage_server(folder) as endpoint:
+        with storage_server(folder, options.megabits) as endpoint:
             os.environ |= {**ENVIRONMENT, "AWS_ENDPOINT_URL": endpoint, "S3_ENDPOINT_URL": endpoint}
             url, here = "s3://bucket/train", str(local)
             reads = {

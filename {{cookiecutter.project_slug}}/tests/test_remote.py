@@ -15,7 +15,7 @@ from conftest import write_records
 from fsspec.implementations.memory import MemoryFileSystem
 
 from library.config import Parser, Settings
-from library.data import BlockCache, Card, DamagedRecordError, Reader
+from library.data import BlockCache, Card, DamagedRecordError, Reader, train_records
 from library.data import remote as remote_files
 from library.data.remote import is_block
 from library.util import RunError, UserError
@@ -119,6 +119,27 @@ def test_records_are_those_of_local_files_cold_and_warm(local, remote, tmp_path)
     assert read_all(Reader(remote, cache), seed=1) == expected
     assert Flaky.requests.total() == num_blocks + 5, "the index and the card"
     assert [*Reader(remote).beginnings(5)] == [*Reader(local).beginnings(5)]
+
+
+def test_classes_are_read_once(local, remote, tmp_path):
+    reads = []
+
+    def classes_of(source):
+        reads.append(source)
+        return np.arange(source.num_examples) % 3
+
+    def ids(path):
+        settings = Settings(train_data=path, sampling="balanced", cache_dir=tmp_path / "cache")
+        records = train_records(settings, classes_of=classes_of).take(30)
+        return [int(id_) for _, id_, _ in records.as_numpy_iterator()]
+
+    expected = ids(local)
+    assert [ids(remote), ids(remote)] == [expected] * 2
+    assert len(reads) == 2
+    (kept,) = (tmp_path / "cache").glob("*.npy")
+    kept.write_bytes(kept.read_bytes()[:-1])
+    assert ids(remote) == expected
+    assert len(reads) == 3
 
 
 @pytest.mark.parametrize("room", [1, 7, 40])

@@ -18,7 +18,7 @@ import numpy as np
 import psutil
 import tensorflow as tf
 
-from library.config import FOLDS, Settings
+from library.config import FOLDS, URL, Settings
 from library.data.card import Card
 from library.data.modality import Source
 from library.data.order import mix_and_repeat, shuffle_and_repeat
@@ -33,7 +33,7 @@ from library.data.sources import (
 )
 from library.data.stages import Transformation
 from library.data.tfrecord import Reader, write_index, write_shard
-from library.util import Progress, UserError, check_folder
+from library.util import Progress, UserError, check_folder, replacing
 
 SAMPLE = 100
 """Examples whose mean size stands for that of all."""
@@ -130,13 +130,36 @@ def _shares(
     if power == 1:
         return datasets, [*weights]
     assert classes_of, "sampling needs the classes"
-    classes, parts, shares = classes_of(source), list[np.ndarray](), list[float]()
+    classes, parts, shares = (
+        _classes(settings, source, classes_of),
+        list[np.ndarray](),
+        list[float](),
+    )
     for ids, weight in zip(datasets, weights or [0], strict=True):
         found = [ids[classes[ids] == each] for each in np.unique(classes[ids])]
         sizes = [len(part) ** power for part in found]
         parts += found
         shares += [weight * size / sum(sizes) if weight else size for size in sizes]
     return parts, shares
+
+
+def _classes(
+    settings: Settings, source: Source, classes_of: Callable[[Source], np.ndarray]
+) -> np.ndarray:
+    """The class of each example; of data at a URL in `cache_dir`: all is read to know them."""
+    paths = (settings.train_data, *settings.extra_data)
+    if not any(map(URL.match, paths)):
+        return classes_of(source)
+    cards = f"{[Card.load(f'{path}.json') for path in paths]}"
+    name = f"{hashlib.sha256(cards.encode()).hexdigest()[:16]}.classes.npy"
+    file = Path(settings.cache_dir) / name
+    with contextlib.suppress(OSError, ValueError, EOFError):
+        if (kept := np.load(file)).shape == (source.num_examples,):
+            return kept
+    classes = classes_of(source)
+    with contextlib.suppress(OSError), replacing(file) as new, open(new, "wb") as opened:
+        np.save(opened, classes)
+    return classes
 
 
 def _outside(number: tf.Tensor, fold: int) -> tf.Tensor:
