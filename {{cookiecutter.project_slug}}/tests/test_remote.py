@@ -3,10 +3,11 @@
 import collections
 import concurrent.futures
 import functools
+import logging
 import random
 import shutil
 import threading
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import fsspec
 import numpy as np
@@ -39,6 +40,21 @@ class Flaky(MemoryFileSystem):
         data = super().cat_file(path, start, end, **options)
         Flaky.requests[path, start] += 1
         return Flaky.fault(data) if Flaky.requests[path, start] <= Flaky.failures else data
+
+
+class Closed(MemoryFileSystem):
+    """Memory that asks for a token when it is opened."""
+
+    protocol, fault = "closed", None
+
+    def __init__(self, **options):
+        raise Closed.fault
+
+
+class RefusedError(Exception):
+    """As Azure has it."""
+
+    status_code = 403
 
 
 @pytest.fixture(autouse=True)
@@ -235,6 +251,50 @@ def test_what_is_the_users_mistake_is_not_tried_again(remote, tmp_path, monkeypa
     with pytest.raises(UserError, match=r"train.json: no access: Forbidden"):
         Reader(remote)
     assert Flaky.requests.total() == 1
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "line"),
+    [
+        (ConnectionError("no way to /info?access_token=hush"), RunError, "/info, 6 times in a row"),
+        (RefusedError("Server failed to authenticate"), UserError, "no access: Server failed to"),
+        (ValueError("no account"), UserError, "no account"),
+    ],
+)
+def test_a_file_system_that_does_not_open_is_one_line(monkeypatch, fault, kind, line):
+    fsspec.register_implementation("closed", Closed, clobber=True)
+    monkeypatch.setattr(Closed, "fault", fault)
+    with pytest.raises(kind, match=f"closed://bucket/train.json: .*{line}") as caught:
+        Reader("closed://bucket/train")
+    assert "hush" not in str(caught.value)
+    for client in ("azure.identity", "gcsfs"):  # which log tracebacks, and secrets
+        assert not logging.getLogger(client).isEnabledFor(logging.ERROR)
+
+
+@pytest.mark.parametrize(
+    ("status", "line"),
+    [
+        (401, "no access: 401"),
+        (403, "no access: 403"),
+        (404, "there is no such file"),
+        (500, "500, .*, 6 times in a row"),
+        (None, "Cannot connect to host .*, 6 times in a row"),
+    ],
+)
+def test_what_a_web_server_answers_is_what_is_said(status, line):
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):  # noqa: N802
+            self.send_error(status)
+
+        do_HEAD = do_GET  # noqa: N815
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        port = server.server_port if status else 9
+        with pytest.raises((UserError, RunError), match=f"train.json: {line}") as caught:
+            Reader(f"http://127.0.0.1:{port}/train")
+        assert isinstance(caught.value, UserError) == (status in (401, 403, 404))
+        server.shutdown()
 
 
 def test_a_server_that_knows_no_ranges_is_one_line(local, tmp_path):

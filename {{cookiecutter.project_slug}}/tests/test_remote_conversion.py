@@ -129,7 +129,7 @@ def test_shards_that_fail_or_vanish_are_written_again(source, store, tmp_path, m
     [
         (OSError("503 SlowDown"), 1, "503 SlowDown, 6 times in a row; finished shards are kept"),
         (PermissionError("Forbidden"), 2, "no access: Forbidden"),
-        (FileNotFoundError("no such bucket"), 2, "cannot be written: no such bucket"),
+        (FileNotFoundError("no such bucket"), 2, "no such bucket or folder: no such bucket"),
         (NotImplementedError(), 2, "no access: NotImplementedError"),
     ],
 )
@@ -171,6 +171,6 @@ def test_kills_while_s3_is_written_leave_the_files_of_a_local_conversion(
     run_program("convert_dataset.py", *words, cwd=tmp_path)
     words = ["--dataset_dir", source, "--tfrecord_dir", "s3://none/data"]
     process = run_program("convert_dataset.py", *words, cwd=tmp_path, status=2)
-    assert "cannot be written: The specified bucket does not exist" in process.stderr
+    assert "no such bucket or folder: The specified bucket does not exist" in process.stderr
     assert "hush" not in process.stderr
     server.stop()

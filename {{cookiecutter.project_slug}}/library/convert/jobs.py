@@ -106,6 +106,7 @@ def verify_shard(job: ShardJob, bad: Mapping[int, str], tell: Tell) -> Report:
 
 def verify_copy(url: str, job: ShardJob, bad: Mapping[int, str], tell: Tell) -> Report:
     """Read a shard from elsewhere."""
+    tell(NO_ITEM, 10**12)  # it may take its time
     copy_file(url, job.output)
     try:
         return verify_shard(dataclasses.replace(job, root=job.output.parent), bad, tell)

@@ -6,6 +6,7 @@ come from the environment, in the way of each file system.
 
 import contextlib
 import itertools
+import logging
 import os
 import random
 import re
@@ -30,6 +31,10 @@ try:
 except ImportError:  # Windows, where two processes may exceed the limit of a cache by a block
     fcntl = None  # type: ignore[assignment]
 
+os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")  # or each request asks twice
+for client in ("azure", "gcsfs"):
+    logging.getLogger(client).setLevel(logging.CRITICAL)  # what they log is reported here
+
 T = TypeVar("T")
 Span = tuple[int, int, int]
 """Number of a file, first byte, number of bytes."""
@@ -42,13 +47,11 @@ BLOCK = 2**20
 """Bytes of a request, and of a file in the cache."""
 FETCHES = 32
 """Requests at the same time: at 20 ms each, 1.6 GB/s."""
-STALL_SECS = 60.0
-"""After which a request without an answer has failed."""
-UPLOAD_SECS_PER_MB = 10.0
-"""More, for a file that is written: many may share a slow line."""
+STALL_SECS, UPLOAD_SECS_PER_MB = 60.0, 10.0
+"""After which a request without an answer has failed; more, as many may write on a slow line."""
 TRIES, FIRST_PAUSE_SECS = 6, 0.5
 """Of a request, and the first of the pauses between, each twice as long as the one before."""
-NO_ACCESS = re.compile("Credential|Auth|Forbidden|AccessDenied|NotImplemented")
+NO_ACCESS = re.compile("Credential|Auth|Signing|Forbidden|AccessDenied|NotImplemented")
 """In the name of an error, or at the beginning of its text."""
 
 
@@ -68,7 +71,7 @@ def read_range(url: str, begin: int, end: int) -> bytes:
     def read(files: Any, path: str, **limit: float) -> bytes:
         data: bytes = files.cat_file(path, start=begin, end=end, **limit)
         if len(data) > end - begin:
-            raise UserError(f"{url}: the server sends whole files: it has to answer range requests")
+            raise ValueError("the server sends whole files: it has to answer range requests")
         if len(data) != end - begin:
             raise OSError(f"{len(data)} bytes instead of {end - begin}")
         return data
@@ -94,7 +97,7 @@ def write_file(url: str, path: Path) -> None:
         try:
             files.put_file(str(path), target, **longer)
         except FileNotFoundError as error:
-            raise UserError(f"{url}: cannot be written: {_reason(error)}") from error
+            raise ValueError(f"no such bucket or folder: {_reason(error)}") from error
         except FileExistsError:  # as adlfs says: of a conversion that was killed
             files.rm_file(target)
             raise
@@ -109,40 +112,25 @@ def names_in(url: str) -> set[str]:
 
     def names(files: Any, path: str, **limit: float) -> set[str]:
         files.invalidate_cache()
-        try:
+        with contextlib.suppress(FileNotFoundError):
             found = files.ls(path, detail=False, **limit)
-        except FileNotFoundError:
-            return set()
-        return {name.rstrip("/").rpartition("/")[2] for name in found}
+            return {name.rstrip("/").rpartition("/")[2] for name in found}
+        return set()
 
     return _ask(url, names)
 
 
 def _ask(url: str, question: Callable[..., T]) -> T:
     """The answer of a file system to a question about a file, asked again where it fails."""
-    try:
-        import fsspec
-
-        # One try: they are counted below.
-        of_s3 = {"max_pool_connections": FETCHES, "retries": {"total_max_attempts": 1}}
-        more = {"config_kwargs": of_s3} if url.startswith("s3:") else {}
-        files, path = fsspec.core.url_to_fs(url, **more)
-    except ImportError as error:
-        raise UserError(f"{url}: {_reason(error)}: pip install -e .[remote]") from error
-    except ValueError as error:  # no such file system, or no account
-        raise UserError(f"{url}: {_reason(error)}") from error
-    limit = {"timeout": STALL_SECS} if files.async_impl else {}
     for failures in itertools.count(1):
         try:
-            return question(files, path, **limit)
-        except UserError:
-            raise
+            files, path = _open(url)
+            return question(files, path, **{"timeout": STALL_SECS} if files.async_impl else {})
         except Exception as error:
-            reason = _reason(error)
-            if isinstance(error, FileNotFoundError):
-                raise UserError(f"{url}: there is no such file") from error
-            if _refused(error):
-                raise UserError(f"{url}: no access: {reason}") from error
+            cause = (url.startswith("http") and error.__cause__) or error  # all are "not found"
+            if mistake := _mistake(cause):
+                raise UserError(f"{url}: {mistake}") from error
+            reason = _reason(cause)
             if failures == TRIES:
                 raise RunError(f"{url}: {reason}, {TRIES} times in a row") from error
         if failures > 2:  # now and then, a request fails
@@ -151,14 +139,34 @@ def _ask(url: str, question: Callable[..., T]) -> T:
     raise AssertionError
 
 
-def _refused(error: Exception) -> bool:
-    """Whether a file system lacks permission, which it has no common error for."""
-    status = getattr(error, "status", None) or getattr(error, "code", None)
+def _open(url: str) -> tuple[Any, str]:
+    """The file system of a URL, which tries once, as `_ask` tries again; and the path in it."""
+    import fsspec
+
+    of_s3 = {"max_pool_connections": FETCHES, "retries": {"total_max_attempts": 1}}
+    more = {"config_kwargs": of_s3} if url.startswith("s3:") else {}
+    files, path = fsspec.core.url_to_fs(url, **more)
+    if "gcsfs.retry" in sys.modules:
+        sys.modules["gcsfs.retry"].is_retriable = lambda error: False  # type: ignore[attr-defined]
+    with contextlib.suppress(AttributeError):  # adlfs
+        files.service_client._config.retry_policy.total_retries = 0
+    return files, path
+
+
+def _mistake(error: BaseException) -> str:
+    """What is said of an error where asking again is vain; file systems have none in common."""
+    names = ("status", "status_code", "code")
+    status = next((getattr(error, name) for name in names if hasattr(error, name)), None)
+    if isinstance(error, FileNotFoundError) or status == 404:
+        return "there is no such file"
+    if isinstance(error, ImportError | ValueError):  # also: no such file system, no account
+        return _reason(error) + ": pip install -e .[remote]" * isinstance(error, ImportError)
     named = NO_ACCESS.search(type(error).__name__) or NO_ACCESS.match(str(error))
-    return isinstance(error, PermissionError) or status in (401, 403) or bool(named)
+    refused = named or isinstance(error, PermissionError) or status in (401, 403)
+    return f"no access: {_reason(error)}" if refused else ""
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: BaseException) -> str:
     """What an error says, in a line, without what may be secret in a URL."""
     if isinstance(error, TimeoutError) or "Timeout" in type(error).__name__:
         return "no answer in time"
@@ -170,11 +178,10 @@ def _reason(error: Exception) -> str:
 
 
 class BlockCache:
-    """Blocks of remote files in a folder, which the processes of a machine share.
+    """Blocks of remote files in a folder within a limit, which the processes of a machine share.
 
-    It is never larger than its limit. A block has its name when it is whole, and a damaged one is
-    found by the checksum that each record has. With random reads, no choice of what to drop is
-    better than a random one.
+    A block has its name when it is whole; the checksum of a record finds a damaged one. With random
+    reads, no choice of what to drop is better than a random one.
     """
 
     def __init__(self, folder: str | Path, gigabytes: float):
@@ -219,13 +226,10 @@ class BlockCache:
             print(f"cache_dir: {self.folder}: {error.strerror}: no more blocks are kept")
 
     def _make_room(self) -> int:
-        """Drop some blocks at random, at least one, unless there is room; the number of the others.
-
-        Counting them takes time: enough are dropped for a while.
-        """
+        """Drop some blocks at random, at least one, if there is no room; how many are left."""
         names = [each.name for each in os.scandir(self.folder) if is_block(each.name)]
         random.SystemRandom().shuffle(names)
-        kept = self.room - 1 - self.room // 64
+        kept = self.room - 1 - self.room // 64  # for a while: counting takes time
         for name in names[kept:]:
             (self.folder / name).unlink(missing_ok=True)
         return min(len(names), kept)
@@ -259,7 +263,7 @@ class RemoteFiles:
             for number in _blocks_of(begin, size):
                 at = begin - number * BLOCK
                 wanted[file, number].append((max(at, 0), min(at + size, BLOCK)))
-        found = {} if again else {b: self._cached(b, parts) for b, parts in wanted.items()}
+        found = {} if again else {b: self.cache.read(self._name(b), p) for b, p in wanted.items()}
         missing = [block for block in wanted if not found.get(block)]
         fetched = self.threads.map(lambda block: self._fetch(block, wanted[block], again), missing)
         found.update(zip(missing, fetched, strict=True))
@@ -268,9 +272,6 @@ class RemoteFiles:
             b"".join(next(parts[file, number]) for number in _blocks_of(begin, size))
             for file, begin, size in spans
         ]
-
-    def _cached(self, block: Block, parts: Iterable[Part]) -> list[bytes]:
-        return self.cache.read(self._name(block), parts)
 
     def _fetch(self, block: Block, parts: Sequence[Part], again: bool) -> list[bytes]:
         """Parts of a block that the cache does not have, unless another thread was faster."""
