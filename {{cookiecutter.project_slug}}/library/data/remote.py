@@ -51,7 +51,7 @@ STALL_SECS, UPLOAD_SECS_PER_MB = 60.0, 10.0
 """After which a request without an answer has failed; more, as many may write on a slow line."""
 TRIES, FIRST_PAUSE_SECS = 6, 0.5
 """Of a request, and the first of the pauses between, each twice as long as the one before."""
-NO_ACCESS = re.compile("Credential|Auth|Signing|Forbidden|AccessDenied|NotImplemented")
+NO_ACCESS = re.compile("Credential|Auth|Sign|Forbid|Access|NotImpl|Param|.*resource name")
 """In the name of an error, or at the beginning of its text."""
 
 
@@ -167,11 +167,11 @@ def _mistake(error: BaseException) -> str:
 
 
 def _reason(error: BaseException) -> str:
-    """What an error says, in a line, without what may be secret in a URL."""
+    """What an error says in two lines, in one, without what may be secret in a URL."""
     if isinstance(error, TimeoutError) or "Timeout" in type(error).__name__:
         return "no answer in time"
     text = re.sub(r"\?\S*|(?<=//)[^/\s]*@", "", str(error)) or type(error).__name__
-    return text.strip().partition("\n")[0][:200]
+    return " ".join(text.strip().split("\n")[:2])[:200]
 
 
 # ---- blocks ------------------------------------------------------------------------------------
