@@ -258,7 +258,7 @@ def test_what_is_the_users_mistake_is_not_tried_again(remote, tmp_path, monkeypa
     [
         (ConnectionError("no way to /info?access_token=hush"), RunError, "/info, 6 times in a row"),
         (RefusedError("Server failed to authenticate"), UserError, "no access: Server failed to"),
-        (OSError("Parameter validation:\nInvalid bucket name"), UserError, "n: Invalid bucket name"),
+        (OSError("Parameter validation:\nInvalid bucket name"), UserError, "n: Invalid bucket"),
         (ValueError("no account"), UserError, "no account"),
     ],
 )
