@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import tensorflow as tf
 
-from library.audio import log_mel, mask
+from library.audio import log_mel, mask, rate_of
 from library.config import Settings
 from library.data import Card
 from library.heads import Head
@@ -106,7 +106,7 @@ def resolve_hyperparameters(params: Hyperparameters, settings: Settings) -> Hype
     """The hyperparameters with what is left to the training data: the sample rate, and max_hz."""
     rate = params.sample_rate
     if rate is None:
-        rate = Card.load(f"{settings.train_data}.json").options.get("sample_rate")
+        rate = rate_of(Card.load(f"{settings.train_data}.json").options)
         if rate is None:
             raise UserError(f"train_data: {settings.train_data} is no dataset of audio clips")
     max_hz = params.max_hz or MAX_HZ * rate

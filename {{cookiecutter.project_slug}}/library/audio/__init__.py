@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from library.audio.files import canonical_waveform, measures, preview, read_audio, wav_bytes
     from library.audio.ops import FLOAT_OPS, covering_windows, log_mel, random_windows, to_float
     from library.audio.records import HELP, SUFFIX, UNIT, ShardOptions, canonicalize, check_shard
-    from library.audio.records import open_data, resolve_options, write_shard
+    from library.audio.records import open_data, rate_of, resolve_options, write_shard
     from library.audio.signals import dataset_from_dir, dataset_signal_slice_windows
 else:
     __getattr__ = lazy(__name__, __file__)

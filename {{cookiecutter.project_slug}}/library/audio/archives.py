@@ -34,7 +34,7 @@ from library.data import (
     content_of,
     write_index,
 )
-from library.util import UserError
+from library.util import RunError, UserError
 
 OPEN_FILES, OPEN_CLIPS = 32, 1024
 """Of each thread, kept open between reads."""
@@ -195,7 +195,9 @@ class Archive(Examples):
                 self.index = np.load(io.BytesIO(content_of(path)))
             else:
                 self.index = np.load(path, mmap_mode="r")
-        except (FileNotFoundError, EOFError, ValueError):
+        except (PermissionError, UserError, RunError):
+            raise
+        except Exception:  # of NumPy, which has many names for what is no array
             return False
         counts = [shard.examples for shard in self.card.shards]
         self.first = np.cumsum([0, *counts[:-1]])

@@ -34,8 +34,8 @@ FRAME_SECS = 0.1
 QUIETEST = 1e-3
 """Share of the loudest energy: what is below differs from copy to copy in an MP3."""
 RANGE_DB = 80.0
-MAX_DEFAULT_RATE = 16000
-"""Samples per second: more, which speech does not need, has to be asked for."""
+LOWEST_RATE, HIGHEST_RATE, MAX_DEFAULT_RATE = 1000, 192_000, 16_000
+"""Samples per second; more than the last, which speech does not need, have to be asked for."""
 
 open_data = Archive
 
@@ -56,8 +56,8 @@ class ShardOptions:
         None,
         "samples per second that all clips are resampled to; null: the commonest of the files, but "
         f"at most {MAX_DEFAULT_RATE}",
-        minimum=1000,
-        maximum=192_000,
+        minimum=LOWEST_RATE,
+        maximum=HIGHEST_RATE,
     )
     chunk_secs: float = option(1.0, "seconds stored together: a training window", above=0)
 
@@ -73,6 +73,12 @@ class _ResolvedOptions(ShardOptions):
     source_rates: dict[str, int] = dataclasses.field(default_factory=dict)
 
 
+def rate_of(options: Mapping[str, Any]) -> int | None:
+    """Samples per second, of the options on a card; None: it is no card of audio clips."""
+    rate = options.get("sample_rate")
+    return rate if isinstance(rate, int) and LOWEST_RATE <= rate <= HIGHEST_RATE else None
+
+
 def resolve_options(
     options: ShardOptions, some: Sequence[Path], known: Mapping[str, Any]
 ) -> ShardOptions:
@@ -83,7 +89,7 @@ def resolve_options(
             found[int(rate)] += 1
     commonest = max(found, key=lambda rate: (found[rate], rate), default=MAX_DEFAULT_RATE)
     usual = min(commonest, MAX_DEFAULT_RATE)
-    rate = options.sample_rate or known.get("sample_rate") or usual
+    rate = options.sample_rate or rate_of(known) or usual
     rates = {str(each): count for each, count in sorted(found.items(), key=lambda item: -item[1])}
     if rates:
         counts = ", ".join(f"{each} ({count})" for each, count in rates.items())
