@@ -122,11 +122,12 @@ def save(index: Path, rows: np.ndarray) -> None:
         Path.unlink,
         lambda index: index.write_bytes(b""),
         lambda index: index.write_bytes(index.read_bytes()[:-8]),
+        lambda index: index.write_bytes(index.read_bytes().replace(b"]", b"(", 1)),
         lambda index: save(index, np.load(index)[::-1]),
         lambda index: save(index, np.load(index)[:-1]),
         lambda index: save(index, np.arange(7)),
     ],
-    ids=["missing", "empty", "cut", "order", "fewer", "other"],
+    ids=["missing", "empty", "cut", "header", "order", "fewer", "other"],
 )
 def test_an_index_that_does_not_fit_is_written_anew(stored, change, capsys):
     index = Path(f"{stored}.index")

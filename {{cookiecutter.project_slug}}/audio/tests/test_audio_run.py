@@ -229,6 +229,15 @@ def test_data_that_is_not_for_this_model_is_one_line(fresh, samples, tmp_path):
         start_training(make_run(fresh, tmp_path, sample_rate=8000, max_hz=3800))
 
 
+@pytest.mark.parametrize("rate", [None, "null", 3, 10**9])
+def test_a_card_without_a_sample_rate_is_one_line(fresh, tmp_path, rate):
+    card = Card.load(fresh / "train.json")
+    card.options["sample_rate"] = rate
+    card.save(fresh / "train.json")
+    with pytest.raises(UserError, match="^train_data: .*data/train is no dataset of audio clips$"):
+        make_run(fresh, tmp_path).for_training()
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
