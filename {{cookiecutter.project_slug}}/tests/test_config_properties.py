@@ -86,7 +86,7 @@ def written_by_others(options: Any) -> str:
 @pytest.mark.parametrize("cls", [Settings, Hyperparameters])
 @pytest.mark.parametrize("write", [written_by_us, written_by_others])
 @hypothesis.given(data=st.data())
-@hypothesis.settings(max_examples=20, **LIMITS)
+@hypothesis.settings(max_examples=60, **LIMITS)
 def test_what_is_written_is_read_again(tmp_path_factory, cls, write, data):
     options = data.draw(instances(cls))
     path = tmp_path_factory.getbasetemp() / "written.yaml"
@@ -166,7 +166,7 @@ def check(path: Path, flag: str) -> None:
 
 
 @hypothesis.given(file=st.sampled_from(FILES), damage=DAMAGE)
-@hypothesis.settings(max_examples=200, **LIMITS)
+@hypothesis.settings(max_examples=500, **LIMITS)
 def test_a_damaged_file_resolves_or_is_one_line_for_each_mistake(tmp_path_factory, file, damage):
     path = tmp_path_factory.getbasetemp() / "damaged.yaml"
     flag, content = file

@@ -2,7 +2,7 @@
 
     MUTATIONS=20000 python -m pytest -m slow tests/test_damaged_files.py
 
-does so many of each; without MUTATIONS, 100.
+does so many of each; without MUTATIONS, 400.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ from library.util import UserError
 
 pytestmark = pytest.mark.slow
 
-COUNT = int(os.environ.get("MUTATIONS", "100"))
+COUNT = int(os.environ.get("MUTATIONS", "400"))
 VALUES = [None, True, -1, 0, 1, 10**400, 2**63, 1e308, float("nan"), float("inf"), "", "x", "-1"]
 VALUES += ["../foreign", "/", "a/b", "\ud800", "\0", "null", [], {}, [[]], [None], {"x": 1}]
 

@@ -134,7 +134,7 @@ def test_the_verdict_is_right_where_the_bottleneck_is_known(
     """The bottleneck sleeps: much longer than a slow and busy machine takes for all the rest."""
     prepare(monkeypatch, 8 * SLEEP_SECS if expected == "model" else SLEEP_SECS)  # 8 in a batch
     run = make_run(data, tmp_path, train_batch_size=8, num_parallel_calls=1)
-    found = profile_training(run, seconds=0.6)
+    found = profile_training(run, seconds=1.2)
     printed = capsys.readouterr().out
     assert found["bottleneck"] == expected, printed
     assert "bottleneck: " in printed
