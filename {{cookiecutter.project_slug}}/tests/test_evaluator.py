@@ -65,10 +65,10 @@ class Recorder(tf.compat.v1.train.SessionRunHook):
         self.calls.append(f"end {session.run(self.twice)}")
 
 
-@pytest.fixture
-def estimator(tmp_path) -> Any:
+@pytest.fixture(scope="module")
+def estimator(tmp_path_factory) -> Any:
     """After three steps, each with a checkpoint."""
-    config = RunConfig(model_dir=str(tmp_path / "model"), save_checkpoints_steps=1)
+    config = RunConfig(model_dir=str(tmp_path_factory.mktemp("model")), save_checkpoints_steps=1)
     made = Estimator(model_fn, config=config)
     made.train(input_fn, max_steps=3)
     return made
@@ -168,8 +168,8 @@ def test_tensorboard_shows_the_same(estimator, checkpoints):
     found = {}
     for name, evaluate in evaluators(estimator).items():
         for path in checkpoints:
-            evaluate(input_fn, checkpoint_path=path, name=name)
-        found[name] = shown(estimator.eval_dir(name))
+            evaluate(input_fn, checkpoint_path=path, name=f"shown_{name}")
+        found[name] = shown(estimator.eval_dir(f"shown_{name}"))
     assert found["kept"] == found["alone"]
     assert {tag for _, tag, *_ in found["kept"]} == {"loss", "mean", "auc", "checkpoint_path"}
 

@@ -59,19 +59,18 @@ def take_in_a_graph(make, batches: int) -> list[tuple[np.ndarray, np.ndarray]]:
 
 
 @pytest.mark.parametrize(
-    ("step", "order"),
-    [(1, {}), (7, {}), (20, {}), (7, {"shuffle": "stream"}), (7, {"sampling": "balanced"})],
+    ("steps", "order"),
+    [((1, 7, 20), {}), ((7,), {"shuffle": "stream"}), ((7,), {"sampling": "balanced"})],
 )
-def test_training_goes_on_where_it_stopped(run, step, order):
+def test_training_goes_on_where_it_stopped(run, steps, order):
     run = run.replace(**order)
-    whole = take(train_input(run), 30)
-    rest = take(train_input(at(run, 8 * step)), 30 - step)
-    in_a_graph = take_in_a_graph(lambda: train_input(at(run, 8 * step)), 30 - step)
-    for (images, labels), *others in zip(whole[step:], rest, in_a_graph, strict=True):
-        assert images.shape == (8, 16, 16, 3)
-        for images_again, labels_again in others:
-            assert (images == images_again).all()
-            assert (labels == labels_again).all()
+    whole = take_in_a_graph(lambda: train_input(run), 30)
+    for step in steps:
+        rest = take(train_input(at(run, 8 * step)), 30 - step)
+        for (images, labels), again in zip(whole[step:], rest, strict=True):
+            assert images.shape == (8, 16, 16, 3)
+            assert (images == again[0]).all()
+            assert (labels == again[1]).all()
 
 
 def keys(run: Run, start: int = 0, num_workers: int = 1, worker: int = 0, *, count: int):
@@ -79,8 +78,8 @@ def keys(run: Run, start: int = 0, num_workers: int = 1, worker: int = 0, *, cou
     share = {"num_workers": num_workers, "worker": worker}
     records = train_records(run.settings, start, **share, classes_of=classes_of)
     target = run.model.target
-    taken = records.take(count).as_numpy_iterator()
-    return [parse(record, target)["key"].numpy().decode() for *_, record in taken]
+    names = records.take(count).map(lambda *record: parse(record[-1], target)["key"])
+    return [name.decode() for name in names.as_numpy_iterator()]
 
 
 @pytest.mark.parametrize("shuffle", ["global", "stream"])
@@ -91,7 +90,7 @@ def test_an_epoch_has_every_example_once(run, shuffle):
     assert all(sorted(epoch) == sorted(epochs[0]) for epoch in epochs)
     assert len(set(epochs[0])) == n
     assert epochs[0] != epochs[1] != epochs[2]
-    assert seen == keys(run, count=3 * n), "the order follows from the seed"
+    assert seen[:n] == keys(run, count=n), "the order follows from the seed"
 
 
 @pytest.mark.parametrize("cache", ["none", "memory"])
@@ -159,21 +158,12 @@ def test_crops_differ_from_epoch_to_epoch(run):
     assert len({image.tobytes() for image in images}) == len(images)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"random_seed": 1},
-        {"min_crop_area": 0.2},
-        {"random_flip": False},
-        {"antialias": False},
-        {"input_dtype": "uint8"},
-    ],
-    ids=str,
-)
-def test_what_is_set_changes_the_images(run, change):
+def test_what_is_set_changes_the_images(run):
+    changes = {"random_seed": 1, "min_crop_area": 0.2, "random_flip": False, "antialias": False}
     ((before, _),) = take(train_input(run), 1)
-    ((after, _),) = take(train_input(run.replace(**change)), 1)
-    assert (before != after).any()
+    for name, value in {**changes, "input_dtype": "uint8"}.items():
+        ((after, _),) = take(train_input(run.replace(**{name: value})), 1)
+        assert (before != after).any(), name
 
 
 def test_parallel_calls_change_nothing_but_the_speed(run):

@@ -339,7 +339,13 @@ def test_a_damaged_checkpoint_is_one_line(trained, inputs, tmp_path, monkeypatch
     assert {path.name for path in tmp_path.iterdir()} <= {"best", "more", "new"}
 
 
-@pytest.mark.parametrize("command", [predict_files, export_model, run_evaluation])
+@pytest.mark.parametrize(
+    "command",
+    [
+        predict_files,
+        *(pytest.param(each, marks=pytest.mark.slow) for each in (export_model, run_evaluation)),
+    ],
+)
 def test_a_checkpoint_of_another_network_is_one_line(
     trained, inputs, tmp_path, monkeypatch, command
 ):
@@ -373,21 +379,13 @@ def test_mistakes_are_drawn_where_folders_name_the_classes(trained, inputs, tmp_
 
 
 @pytest.fixture(scope="module")
-def made(trained, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """An export with models for devices, and what was printed."""
+def export(trained, tmp_path_factory: pytest.TempPathFactory) -> Path:
     parent = tmp_path_factory.mktemp("serving") / "export"
-    printed = io.StringIO()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CUDA_VISIBLE_DEVICES", "-1")
-        patch.setattr(sys, "stdout", printed)
-        export_model(trained.replace(export_dir=parent, tflite=True))
+        export_model(trained.replace(export_dir=parent))
     (folder,) = parent.iterdir()  # and nothing else is there
-    return folder, printed.getvalue()
-
-
-@pytest.fixture
-def export(made: tuple[Path, str]) -> Path:
-    return made[0]
+    return folder
 
 
 @pytest.fixture
@@ -465,8 +463,10 @@ def test_the_request_for_rest_is_one_for_the_signature(export):
     assert files[0] == warm_up(export)["single"][name].item()
 
 
-def test_models_for_devices_give_what_their_report_says(made):
-    export, printed = made
+@pytest.mark.slow
+def test_models_for_devices_give_what_their_report_says(exported, capsys, tmp_path):
+    exported(tflite=True)
+    (export,), printed = (tmp_path / "new").iterdir(), capsys.readouterr().out
     extra = export / "assets.extra"
     assert (extra / "labels.txt").read_text(encoding="utf-8").splitlines() == classes(export)
     report = json.loads((extra / "tflite.json").read_text())
@@ -512,6 +512,7 @@ def test_a_card_is_not_its_dataset(trained):
         trained.replace(test_data=card).card("test_data")
 
 
+@pytest.mark.slow
 def test_what_tflite_lacks_is_named_and_the_savedmodel_is_complete(trained, exported, tmp_path):
     original = trained.model_fn
 

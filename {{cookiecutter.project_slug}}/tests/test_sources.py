@@ -92,12 +92,12 @@ def test_every_example_comes_once_an_epoch_with_its_key(many, source):
     assert again == found, "the order follows from the seed"
 
 
-@pytest.mark.parametrize("start", [1, 7, 39, 40, 65])
 @pytest.mark.parametrize("source", SOURCES)
-def test_a_source_starts_anywhere(many, source, start):
+def test_a_source_starts_anywhere(many, source):
     whole = list(source(many, 0)[0].take(100).as_numpy_iterator())
-    rest = list(source(many, start)[0].take(100 - start).as_numpy_iterator())
-    assert rest == whole[start:]
+    for start in (1, 7, 39, 40, 65):
+        rest = list(source(many, start)[0].take(100 - start).as_numpy_iterator())
+        assert rest == whole[start:], start
 
 
 def test_contents_have_their_static_shape(many):

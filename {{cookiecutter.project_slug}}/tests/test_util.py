@@ -81,14 +81,15 @@ def without_locks(*_):
 
 @pytest.fixture(params=["locks", "none"])
 def disk(request, monkeypatch, tmp_path):
-    """A folder on a disk with locks, or without; its processes show signs of life often."""
-    monkeypatch.setattr("library.util.lock.HEARTBEAT_SECS", 0.2)
+    """A folder on a disk with locks, or without; a process that shows no life is soon gone."""
+    monkeypatch.setattr("library.util.lock.HEARTBEAT_SECS", 0.02)
     if request.param == "none":
         monkeypatch.setattr("library.util.lock.fcntl.flock", without_locks)
     return tmp_path / "new" / "folder"
 
 
-def test_a_lock_keeps_a_second_one_out_until_it_ends(disk):
+def test_a_lock_keeps_a_second_one_out_until_it_ends(disk, monkeypatch):
+    monkeypatch.setattr("library.util.lock.HEARTBEAT_SECS", 0.2)  # its owner lives
     owner = f"process {os.getpid()} on {platform.node()}, since 20"
     for _ in range(2):
         refused = pytest.raises(UserError, match=f"^model_dir: {disk} is in use by {owner}")
@@ -115,8 +116,9 @@ def test_a_lock_that_nobody_wrote_needs_no_hand(disk, content):
         pass
 
 
-def test_a_process_of_another_machine_that_lives_is_named(disk):
+def test_a_process_of_another_machine_that_lives_is_named(disk, monkeypatch):
     """The system's lock may be known on one machine only."""
+    monkeypatch.setattr("library.util.lock.HEARTBEAT_SECS", 0.2)
     disk.mkdir(parents=True)
     content, ended = b"process 1 on another, since 2026-01-01 10:00\n", threading.Event()
     (disk / ".lock").write_bytes(content)

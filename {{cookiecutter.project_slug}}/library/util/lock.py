@@ -72,7 +72,7 @@ def _acquire(path: Path, owner: str) -> int:
             raise FileNotFoundError
         _write(handle, owner, 0)
         if not granted:
-            time.sleep(1)  # another one may start at the same moment
+            time.sleep(HEARTBEAT_SECS / 10)  # another one may start at the same moment
             if _owner(path) != owner:
                 raise BlockingIOError
         return handle
