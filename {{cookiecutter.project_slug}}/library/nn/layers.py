@@ -101,7 +101,7 @@ def dropout(x: tf.Tensor, rate: float, *, seed: int) -> tf.Tensor:
     shape = tf.concat([[rows * num_splits], tf.shape(x)[1:]], axis=0)
     key = tf.stack([tf.constant(seed, tf.int64), step])
     with tf.xla.experimental.jit_scope(compile_ops=False):  # XLA would sample other numbers
-        sampled = tf.random.stateless_uniform(shape, key, alg="philox")
+        sampled = tf.random.stateless_uniform(shape, key)
     kept = sampled[split * rows : (split + 1) * rows] >= rate
     return tf.where(kept, x / (1 - rate), tf.zeros([], x.dtype))
 
@@ -118,6 +118,6 @@ def _kernel(shape: list[int], seed: int, *, gain: float) -> tf.Variable:
     def initializer(shape: list[int], dtype: tf.DType, partition_info: None = None) -> tf.Tensor:
         sample = tf.random.stateless_truncated_normal
         with tf.xla.experimental.jit_scope(compile_ops=False):  # XLA would sample other numbers
-            return sample(shape, key, stddev=deviation, dtype=dtype, alg="philox")
+            return sample(shape, key, stddev=deviation, dtype=dtype)
 
     return tf.compat.v1.get_variable("kernel", shape, initializer=initializer)

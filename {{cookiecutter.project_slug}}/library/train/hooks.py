@@ -100,7 +100,8 @@ class CheckpointHook(tf.compat.v1.train.CheckpointSaverHook):
     """
 
     def __init__(self, model_dir: str | Path, every: int, *, keep: int = 5):
-        super().__init__(str(model_dir), save_steps=every)
+        # The graph is in TensorBoard's events; as text, it takes long to write, and is not read.
+        super().__init__(str(model_dir), save_steps=every, save_graph_def=False)
         self.keep = keep
         self._timer = _Multiples(every_steps=every)
         self.seconds = 0.0
