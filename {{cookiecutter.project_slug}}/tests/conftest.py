@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import io
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -35,11 +36,16 @@ os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", f"{tempfile.gettempdir()}/
 
 
 def copy_project(folder: Path) -> None:
-    """The programs with all that they need, in a folder of their own."""
+    """The programs with all that they need, in a folder of their own; the network has one stage."""
     for name in ("library", "project"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("run.py", "convert_dataset.py", "project.yaml", "hyperparameters.yaml"):
         shutil.copy(ROOT / name, folder)
+    networks = folder / "project/networks.py"
+    text = networks.read_text(encoding="utf-8")
+    networks.write_text(
+        re.sub(r"enumerate\(\(\d.*\)\):", "enumerate((24,)):", text), encoding="utf-8"
+    )
 
 
 LIMIT_SECS = 1200
@@ -53,26 +59,29 @@ def run_program(*words: object, cwd: Path, status: int = 0, **environment: str):
     """
     program = cwd / str(words[0])
     command = [str(program if program.exists() else ROOT / program.name), *map(str, words[1:])]
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", **environment}
-    if program.name == "run.py" and forked.AVAILABLE:
-        process = forked.run(command, cwd, environment, LIMIT_SECS)
-    else:
-        process = new_process(command, cwd, environment)
+    process = new_process(command, cwd, {"TF_CPP_MIN_LOG_LEVEL": "2", **environment})
     assert process.returncode == status, process.stdout + process.stderr
     if status == 2:
         assert "Traceback" not in process.stderr
     return process
 
 
-def new_process(command: Sequence[str], cwd: Path, environment: dict[str, str]):
-    return subprocess.run(
-        [sys.executable, *command],
-        cwd=cwd,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_SECS,
-    )
+def new_process(
+    command: list[str], cwd: Path, environment: dict[str, str]
+) -> subprocess.CompletedProcess:
+    """Run `python COMMAND` with this environment beside that of the tests."""
+    words = [sys.executable, *command]
+    if Path(command[0]).name != "run.py":
+        texts = {"capture_output": True, "text": True, "timeout": LIMIT_SECS}
+        return subprocess.run(words, cwd=cwd, env={**os.environ, **environment}, **texts)
+    with tempfile.TemporaryDirectory() as folder:
+        outputs = [Path(folder, name) for name in ("stdout", "stderr")]
+        process = forked.start(command, cwd, environment, outputs)
+        try:
+            status = process.wait(LIMIT_SECS)
+        finally:
+            process.kill()
+        return subprocess.CompletedProcess(words, status, *(each.read_text() for each in outputs))
 
 
 def run_signaled(
@@ -88,7 +97,7 @@ def run_signaled(
     environment |= {"SIGNALS": " ".join(str(int(number)) for number in signals)}
     environment |= {"AT_LINE": at_line, "AT_FILES": at_files}
     command = [str(cwd / program if (cwd / program).exists() else ROOT / program)]
-    process = new_process([*command, *map(str, words)], cwd, {**os.environ, **environment})
+    process = new_process([*command, *map(str, words)], cwd, environment)
     status = -signal.SIGKILL if signal.SIGKILL in signals else 130
     assert process.returncode == status, process.stdout + process.stderr
     return process

@@ -13,6 +13,7 @@ import sys
 import time
 from pathlib import Path
 
+import forked
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -144,17 +145,16 @@ def test_a_run_that_is_stopped_saves_and_goes_on(fresh, number):
 
 def test_a_stop_within_an_evaluation_is_quick_and_the_evaluation_made_up_for(fresh):
     words = map(str, ["run.py", *LONG, "--eval_batch_size", 1])
-    pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
-    process = subprocess.Popen([sys.executable, *words], cwd=fresh, text=True, **pipes)
+    log = fresh / "log"
+    process = forked.start([*words], fresh, {}, [log, log])
     while not (
         fresh / "runs/default/checkpoints/model.ckpt-9.index"
     ).exists():  # its evaluation begins
         assert process.poll() is None
         time.sleep(0.01)
     process.send_signal(signal.SIGTERM)
-    _, errors = process.communicate(timeout=LIMIT_SECS)
-    assert process.returncode == 130
-    assert "interrupted: saved at step" in errors
+    assert process.wait(LIMIT_SECS) == 130
+    assert "interrupted: saved at step" in log.read_text()
     if not (fresh / "runs/default/best/best.json").exists():
         run_program("run.py", *SHORT, "--train_epochs", 2, cwd=fresh)
         patience = json.loads((fresh / "runs/default/best/patience.json").read_text())
@@ -333,6 +333,8 @@ def test_a_damaged_record_of_an_evaluation_is_reported_too(trained, fresh):
 def test_a_full_disk_is_one_line_and_the_run_goes_on_when_there_is_room(fresh, small_disk, place):
     words = [*SHORT, "--train_epochs", 8, "--epochs_between_evals", 1]
     words += [f"--{place}", small_disk / "x"]
+    networks = fresh / "project/networks.py"  # whose checkpoints are 12 MB
+    networks.write_text(networks.read_text().replace("(24,)", "(48, 96, 192)"))
     ballast = small_disk / "ballast"
     ballast.write_bytes(bytes((32 if place == "model_dir" else 44) * 2**20))
     process = run_program("run.py", *words, cwd=fresh, status=1)

@@ -9,41 +9,50 @@ import contextlib
 import json
 import os
 import random
-import subprocess
+import re
+import shutil
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import forked
 import numpy as np
 import pytest
 import tensorflow as tf
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parent.parent))
-from conftest import copy_project, small_model
+from conftest import convert, copy_project, small_model
 from storage_server import Server
 
 from project.settings import modality
 
-OPTIONS = ["--train_epochs", "12", "--epochs_between_evals", "1", "--train_batch_size", "16"]
-OPTIONS += [*small_model(), "--num_parallel_calls", "2"]
-OPTIONS += ["--learning_rate_schedule", "cosine", "--decay_epochs", "12", "--keep_best_max", "2"]
+OPTIONS = ["--train_epochs", "8", "--epochs_between_evals", "1", "--train_batch_size", "16"]
+OPTIONS += [*small_model(), "--num_parallel_calls", "2", "--log_steps", "1"]
+OPTIONS += ["--learning_rate_schedule", "cosine", "--decay_epochs", "8", "--keep_best_max", "2"]
 STREAM = ["--shuffle", "stream", "--shuffle_buffer_mb", "0.02"]
 MIXTURE = ["--extra_data", "data/extra", "--mixture_weights", "3", "1", "--sampling", "sqrt"]
 
-SLOW = """
+HOLD = """
 import os, time
-replace = os.replace
+replace, left = os.replace, int(os.environ["HOLD_AT"])
 
-def slow_replace(old, new, **options):
-    time.sleep(0 if str(old).endswith(".new") else 0.5)  # not of a block of the cache
+def holding(old, new, **options):
+    global left
+    if not str(old).endswith(".new"):  # not of a block of the cache
+        left -= 1
+        while left < 0:  # until the process is killed
+            if os.path.isfile(old):
+                os.truncate(old, os.path.getsize(old) // 2)
+            open("held", "w").close()
+            time.sleep(600)
     replace(old, new, **options)
 
-os.replace = slow_replace
+os.replace = holding
 """
-"""Runs at the start of Python, as sitecustomize: a file is a little longer without its name."""
+"""Runs at the start of Python, as sitecustomize: one of the files stays half written."""
 PATIENCE = [
     ("library/data/remote.py", "BLOCK = 2**20", "BLOCK = 2**11"),
     ("library/data/remote.py", "PER_MB = 60.0, 10.0", "PER_MB = 1.0, 10.0"),
@@ -54,16 +63,17 @@ PATIENCE = [
 """What is smaller in a project that reads from a server: the same as with large data, but soon."""
 
 
-def start(folder: Path, **environment: str) -> subprocess.Popen:
+def start(folder: Path, **environment: str) -> forked.Process:
     options = (folder / "options").read_text().split()
-    return subprocess.Popen(
-        [sys.executable, "run.py", *options],
-        cwd=folder,
-        env={**os.environ, **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    for name in ("stdout", "held"):
+        (folder / name).unlink(missing_ok=True)
+    return forked.start(["run.py", *options], folder, environment, [folder / "stdout"] * 2)
+
+
+def shown_steps(folder: Path) -> int:
+    """Steps that have been printed since the last start."""
+    stdout = folder / "stdout"
+    return len(re.findall("^step ", stdout.read_text(), re.M)) if stdout.exists() else 0
 
 
 def leftovers(folder: Path) -> list[str]:
@@ -77,45 +87,39 @@ def leftovers(folder: Path) -> list[str]:
     ]
 
 
-def kill(folder: Path, *, while_writing: bool, skipped: int, seconds: float) -> list[str] | None:
+def kill(folder: Path, *, skipped: int | None, steps: int, seconds: float) -> list[str] | None:
     """Start training and kill it.
 
     Args:
         folder: of the project.
-        while_writing: whether to wait for a file that is being written, or for `seconds`.
-        skipped: files that are left to be written first.
-        seconds: from the first step on.
+        skipped: kill it before a file gets its name, after so many others did; None: at a step.
+        steps: after which it is killed otherwise, and
+        seconds: later.
 
     Returns:
         The files that were half written; None when the run came to its end before.
     """
-    process = start(folder, **{"PYTHONPATH": str(folder / "slow")} if while_writing else {})
-    process.stdout.readline()  # "training from ...", when TensorFlow is imported
-    deadline = time.monotonic() + seconds
-    before: list[str] = []
+    hold = {"PYTHONPATH": str(folder / "hold"), "HOLD_AT": str(skipped)}
+    process = start(folder, **({} if skipped is None else hold))
     while process.poll() is None:
-        if while_writing:
-            now = leftovers(folder)
-            if now and not before:
-                skipped -= 1
-                if skipped < 0:
-                    break
-            before = now
-        elif time.monotonic() > deadline:
+        if skipped is None and shown_steps(folder) >= steps:
+            time.sleep(seconds)
+            break
+        if (folder / "held").exists():
             break
         time.sleep(0.01)  # the server is in this process
     process.kill()
-    process.communicate()
+    process.wait()
     return leftovers(folder) if process.returncode < 0 else None
 
 
 def stop(folder: Path) -> None:
-    """Start training, and stop it between two evaluations where it is not at its end."""
+    """Start training, and stop it after a step where it is not at its end."""
     process = start(folder)
-    process.stdout.readline()
-    time.sleep(1.5)
+    while process.poll() is None and not shown_steps(folder):
+        time.sleep(0.01)
     process.terminate()
-    process.communicate()
+    process.wait()
 
 
 def weights(folder: Path) -> dict[str, bytes]:
@@ -136,9 +140,7 @@ def best(folder: Path) -> list[tuple[int, float]]:
 
 
 def finish(folder: Path) -> None:
-    process = start(folder)
-    output, errors = process.communicate()
-    assert process.returncode == 0, output + errors
+    assert start(folder).wait() == 0, (folder / "stdout").read_text()
     assert leftovers(folder) == []
 
 
@@ -170,30 +172,32 @@ def reading_from_a_server(folder: Path) -> Iterator[int]:
         assert cached(folder)
 
 
-def survive(folder: Path, kills: int, *more: str, seed: int = 0, remote: bool = False) -> int:
-    """Train once in peace and once with kills, and compare; return how many hit a file.
+def make_project(folder: Path, *more: str) -> Path:
+    """Make a project with data of its own, and more options."""
+    folder.mkdir()
+    copy_project(folder)
+    (folder / "options").write_text(" ".join([*OPTIONS, *more]))
+    (folder / "hold").mkdir()
+    (folder / "hold" / "sitecustomize.py").write_text(HOLD)
+    modality.sample_data.make(folder / "samples", per_class={"train": 16})
+    for name, rest in {"train": ["--validation_fraction", 0.25], "extra": []}.items():
+        convert(folder / "samples/train", folder / "data", name, *rest, "--num_shards", 3)
+    return folder
 
-    The one with kills reads its data from a server if `remote`, through a cache of a tenth of them.
+
+def train_in_peace(folder: Path, *more: str) -> Path:
+    finish(make_project(folder, *more))
+    return folder
+
+
+def survive(folder: Path, peace: Path, kills: int, *more: str, remote: bool = False) -> int:
+    """Train with kills, and compare with the project that had peace; return how many hit a file.
+
+    If `remote`, it reads its data from a server, through a cache of a tenth of them.
     """
-    peace, war = folder / "peace", folder / "war"
-    samples = folder / "samples"
-    modality.sample_data.make(samples, per_class={"train": 16})
-    for place in (peace, war):
-        place.mkdir()
-        copy_project(place)
-        (place / "options").write_text(" ".join([*OPTIONS, *more]))
-        (place / "slow").mkdir()
-        (place / "slow" / "sitecustomize.py").write_text(SLOW)
-        for name, rest in {"train": "--validation_fraction 0.25", "extra": ""}.items():
-            words = f"--dataset_dir {samples}/train --tfrecord_filename {name} --tfrecord_dir data"
-            command = [sys.executable, "convert_dataset.py", *words.split(), *rest.split()]
-            command += ["--num_shards", "3"]
-            subprocess.run(command, cwd=place, check=True, stdout=sys.stderr)
-    begin = time.monotonic()
-    finish(peace)
-    whole = time.monotonic() - begin
+    war = make_project(folder / "war", *more)
     with reading_from_a_server(war) if remote else contextlib.nullcontext(0) as limit:
-        hits = kill_often(war, kills, whole, seed, limit)
+        hits = kill_often(war, kills, limit)
         finish(war)
     expected, found = weights(peace), weights(war)
     assert found.keys() == expected.keys()
@@ -204,28 +208,26 @@ def survive(folder: Path, kills: int, *more: str, seed: int = 0, remote: bool = 
     return hits
 
 
-def kill_often(war: Path, kills: int, whole: float, seed: int, limit: int) -> int:
+def kill_often(war: Path, kills: int, limit: int) -> int:
     """Train with kills; return how many hit a file.
 
     Every other kill waits for a file that is being written, and after every third one the run is
-    stopped by SIGTERM once, which saves it. A run takes about `whole` seconds.
+    stopped by SIGTERM once, which saves it.
     """
-    moments, done, hits, missed = random.Random(seed), 0, 0, 0
+    moments, done, hits = random.Random(0), 0, 0
     while done < kills:
         if done % 3 == 1:
             stop(war)
         found = kill(
             war,
-            while_writing=done % 2 == 0 and missed < 3,
-            skipped=0 if missed else moments.randrange(6),  # not always the first one
-            # The rest of the whole are imports; the machine may have become faster since then.
-            seconds=moments.uniform(0.05, 0.5) * whole / 2**missed,
+            skipped=moments.randrange(10) if done % 2 == 0 else None,  # not always the first one
+            steps=moments.randrange(1, 8),
+            seconds=moments.uniform(0, 0.3),
         )
         if found is None:  # at its end: once more from the beginning
-            subprocess.run(["rm", "-r", war / "runs"], check=True)
-            missed += 1
+            shutil.rmtree(war / "runs")
             continue
-        done, hits, missed = done + 1, hits + bool(found), 0
+        done, hits = done + 1, hits + bool(found)
         latest = tf.train.latest_checkpoint(war / "runs/default/checkpoints")
         checkpoint = Path(latest or "none").name
         print(f"kill {done}: latest {checkpoint}; half written: {', '.join(found) or 'none'}")
@@ -233,25 +235,35 @@ def kill_often(war: Path, kills: int, whole: float, seed: int, limit: int) -> in
     return hits
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform == "win32", reason="there is no kill -9")
-def test_a_run_that_is_killed_five_times_ends_with_the_same_weights(tmp_path):
-    assert survive(tmp_path, 5) >= 2
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform == "win32", reason="there is no kill -9"),
+]
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform == "win32", reason="there is no kill -9")
+@pytest.fixture(scope="module")
+def peace(tmp_path_factory):
+    return train_in_peace(tmp_path_factory.mktemp("left_alone") / "peace")
+
+
+def test_a_run_that_is_killed_five_times_ends_with_the_same_weights(tmp_path, peace):
+    assert survive(tmp_path, peace, 5) >= 2
+
+
 @pytest.mark.parametrize("order", [STREAM, MIXTURE], ids=["stream", "mixture"])
 def test_another_order_that_is_killed_twice_ends_with_the_same_weights(tmp_path, order):
-    survive(tmp_path, 2, *order)
+    survive(tmp_path, train_in_peace(tmp_path / "peace", *order), 2, *order)
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform == "win32", reason="there is no kill -9")
-def test_a_run_on_a_server_that_fails_and_is_killed_twice_ends_with_the_same_weights(tmp_path):
-    survive(tmp_path, 2, "--train_epochs", "6", "--decay_epochs", "6", remote=True)
+def test_a_run_on_a_server_that_fails_and_is_killed_twice_ends_with_the_same_weights(
+    tmp_path, peace
+):
+    survive(tmp_path, peace, 2, remote=True)
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as folder:
-        survive(Path(folder), int(sys.argv[1]), remote="remote" in sys.argv)
+    del __file__  # which each process that is forked would run, too
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        alone = train_in_peace(folder / "peace")
+        survive(folder, alone, int(sys.argv[1]), remote="remote" in sys.argv)
