@@ -4,20 +4,30 @@ import contextlib
 import functools
 import json
 import math
-import os
 import re
+import runpy
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
+import types
 from pathlib import Path
 
+import forked
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import LIMIT_SECS, ROOT, make_run, run_program, small_model, write_records
+from conftest import (
+    LIMIT_SECS,
+    ROOT,
+    copy_project,
+    make_run,
+    run_program,
+    small_model,
+    write_records,
+)
 from test_estimator import linear_input, linear_model
 
 from library.data import train_records
@@ -254,28 +264,46 @@ def free_addresses(count: int) -> list[str]:
         return [stack.enter_context(listening())[0] for _ in range(count)]
 
 
+HASTY = """
+import time
+sleep = time.sleep
+time.sleep = lambda secs: sleep(min(secs, 0.5))
+"""
+"""Runs at the start of Python, as sitecustomize: TensorFlow's workers wait for 5 s and for 30 s."""
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory) -> Path:
+    """A project whose tasks miss each other sooner."""
+    folder = tmp_path_factory.mktemp("cluster") / "project"
+    copy_project(folder)
+    module = folder / "library/distribute/cluster.py"
+    assert "\nPATIENCE_SECS = 10.0\n" in (text := module.read_text())
+    module.write_text(text.replace("\nPATIENCE_SECS = 10.0\n", "\nPATIENCE_SECS = 3.0\n"))
+    (folder / "sitecustomize.py").write_text(HASTY)
+    return folder
+
+
 class Tasks:
     """The tasks of a cluster, each a process with a log."""
 
-    def __init__(self, folder: Path, data: Path, **jobs: int):
-        self.folder, self.data = folder, data
+    def __init__(self, project: Path, folder: Path, data: Path, **jobs: int):
+        self.project, self.folder, self.data = project, folder, data
         self.cluster = {job: free_addresses(count) for job, count in jobs.items()}
-        self.processes: dict[str, subprocess.Popen] = {}
+        self.processes: dict[str, forked.Process] = {}
         self.words = ["--model_dir", folder / "now", "--best_model_dir", folder / "best"]
         for split in ("train", "validation", "test"):
             self.words += [f"--{split}_data", data / split]
         self.words += small_model()
 
     def start(self, job: str, index: int, *more: object) -> None:
-        name = f"{job}-{index}"
-        task = tf_config(self.cluster, job, index)
-        with open(self.folder / f"{name}.log", "ab") as log:
-            self.processes[name] = subprocess.Popen(
-                [sys.executable, ROOT / "run.py", *map(str, [*self.words, *more])],
-                env={**os.environ, "TF_CONFIG": json.dumps(task), "PYTHONUNBUFFERED": "1"},
-                stdout=log,
-                stderr=log,
-            )
+        task = json.dumps(tf_config(self.cluster, job, index))
+        self.processes[f"{job}-{index}"] = forked.start(
+            [str(word) for word in (self.project / "run.py", *self.words, *more)],
+            self.folder,
+            {"TF_CONFIG": task, "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(self.project)},
+            [self.folder / f"{job}-{index}.log"] * 2,
+        )
 
     def start_all(self, *more: object) -> None:
         for job, addresses in [*self.cluster.items(), ("evaluator", ["beside"])]:
@@ -283,7 +311,8 @@ class Tasks:
                 self.start(job, index, *more)
 
     def log(self, name: str) -> str:
-        return (self.folder / f"{name}.log").read_text(errors="replace")
+        log = self.folder / f"{name}.log"
+        return log.read_text(errors="replace") if log.exists() else ""
 
     def wait_for(self, name: str, pattern: str, secs: float = LIMIT_SECS) -> None:
         deadline = time.monotonic() + secs
@@ -309,21 +338,42 @@ class Tasks:
 
 
 @pytest.fixture
-def tasks(data, tmp_path):
+def tasks(data, project, tmp_path):
     with contextlib.ExitStack() as stack:
 
         def make(**jobs: int) -> Tasks:
-            made = Tasks(tmp_path, data, **jobs)
+            made = Tasks(project, tmp_path, data, **jobs)
             stack.callback(made.close)
             return made
 
         yield make
 
 
+@pytest.fixture
+def run_cluster(project, tmp_path, monkeypatch, capsys):
+    """Runs the command cluster in this process; returns what it prints. Its tasks are forked."""
+
+    def popen(command: list[str], *, env: dict[str, str], stdout, **_) -> forked.Process:
+        env["PYTHONPATH"] = str(project)
+        return forked.start(list(map(str, command[1:])), tmp_path, env, [Path(stdout.name)] * 2)
+
+    def run(*words: object) -> str:
+        monkeypatch.setattr(sys, "argv", list(map(str, ["run.py", "cluster", *words])))
+        runpy.run_path(str(project / "run.py"))["main"]()
+        return capsys.readouterr().out
+
+    names = {name: getattr(subprocess, name) for name in ("DEVNULL", "TimeoutExpired")}
+    processes = types.SimpleNamespace(Popen=popen, **names)
+    monkeypatch.setattr("library.distribute.local_cluster.subprocess", processes)
+    monkeypatch.chdir(tmp_path)
+    return run
+
+
 @pytest.mark.slow
-def test_a_killed_worker_rejoins_and_a_killed_server_ends_a_run_that_goes_on(tasks, tmp_path):
+def test_a_killed_worker_rejoins_and_a_killed_server_ends_a_run_that_goes_on(
+    tasks, tmp_path, run_cluster
+):
     run = tasks(chief=1, worker=2, ps=1)
-    # A worker waits: 5 s for each before it, and then for the chief, looking every 30 s.
     more = ("--train_epochs", 100_000, "--learning_rate", 1e-3, "--train_batch_size", 4)
     more += ("--epochs_between_evals", 20, "--log_steps", 100)
     run.start_all(*more)
@@ -344,10 +394,10 @@ def test_a_killed_worker_rejoins_and_a_killed_server_ends_a_run_that_goes_on(tas
     before = global_step_of(tf.train.latest_checkpoint(tmp_path / "now"))
     epochs = before * 4 // 69 + 5
     words = ["--workers", 1, "--train_epochs", epochs, "--learning_rate", 1e-3]
-    process = run_program("run.py", "cluster", *words, *run.words, cwd=tmp_path)
-    (step,) = re.findall("^training from step (\\d+)", process.stdout, re.M)
+    printed = run_cluster(*words, *run.words)
+    (step,) = re.findall("^training from step (\\d+)", printed, re.M)
     assert int(step) == before > 0
-    assert "done: chief 0" in process.stdout
+    assert "done: chief 0" in printed
     log = (tmp_path / "now" / "cluster" / "evaluator-0.log").read_text()
     best = read_best(tmp_path / "best")
     assert (tmp_path / "best" / f"model.ckpt-{best['step']}.index").exists()
@@ -357,15 +407,15 @@ def test_a_killed_worker_rejoins_and_a_killed_server_ends_a_run_that_goes_on(tas
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [["--ps", 1, "--sync_replicas"], ["--ps", 0]], ids=["sync", "all"])
-def test_the_command_cluster_trains_in_step(data, tmp_path, how):
+def test_the_command_cluster_trains_in_step(data, tmp_path, run_cluster, how):
     """Workers that share each batch: by a parameter server, and by all-reduce."""
     words = ["--train_epochs", 3, "--train_batch_size", 8, *small_model()]
     words += ["--model_dir", tmp_path / "now", "--best_model_dir", tmp_path / "best"]
     for split in ("train", "validation", "test"):
         words += [f"--{split}_data", data / split]
-    process = run_program("run.py", "cluster", "--workers", 1, *how, *words, cwd=tmp_path)
-    assert "each step: 8 examples, 4 per device" in process.stdout
-    assert "done: chief 0" in process.stdout
+    printed = run_cluster("--workers", 1, *how, *words)
+    assert "each step: 8 examples, 4 per device" in printed
+    assert "done: chief 0" in printed
     assert read_best(tmp_path / "best")
     logs = {file.name for file in (tmp_path / "now" / "cluster").iterdir()}
     assert {"chief-0.log", "worker-0.log", "evaluator-0.log"} <= logs
@@ -398,22 +448,22 @@ def test_workers_that_come_and_go_in_an_epoch_end_like_one_process(tasks, tmp_pa
 
 
 @pytest.mark.slow
-def test_a_cluster_that_has_come_to_its_time_is_saved(data, tmp_path):
-    words = ["--workers", 1, "--train_epochs", 5000, "--max_minutes", 0.3, *small_model()]
+def test_a_cluster_that_has_come_to_its_time_is_saved(data, tmp_path, run_cluster):
+    words = ["--workers", 1, "--train_epochs", 5000, "--max_minutes", 0.05, *small_model()]
     words += ["--model_dir", tmp_path / "now", "--best_model_dir", tmp_path / "best"]
     for split in ("train", "validation", "test"):
         words += [f"--{split}_data", data / split]
-    process = run_program("run.py", "cluster", *words, cwd=tmp_path, status=130)
-    (line,) = process.stderr.splitlines()
+    with pytest.raises(KeyboardInterrupt) as interrupt:
+        run_cluster(*words)
     # By its name: the worker may take a step while the chief saves.
     step = tf.train.latest_checkpoint(tmp_path / "now").rpartition("-")[2]
-    assert line == f"interrupted: saved at step {step}; run the same command to resume"
+    assert str(interrupt.value) == f"saved at step {step}; run the same command to resume"
 
 
 @pytest.mark.slow
 def test_the_command_cluster_tells_what_failed(data, tmp_path):
-    words = ["--train_data", tmp_path / "none", "--model_dir", tmp_path / "now"]
-    words += ["--best_model_dir", tmp_path / "best"]
+    words = ["--workers", 1, "--ps", 0, "--train_data", tmp_path / "none"]
+    words += ["--model_dir", tmp_path / "now", "--best_model_dir", tmp_path / "best"]
     process = run_program("run.py", "cluster", *words, cwd=tmp_path, status=2)
     (line,) = process.stderr.splitlines()
     assert line.startswith("error: train_data: there is no dataset")

@@ -17,13 +17,14 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parent.parent))
+    import library.estimator  # noqa: F401  chooses Keras 2 before TensorFlow is imported
+
 import forked
 import numpy as np
 import pytest
 import tensorflow as tf
-
-if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parent.parent))
 from conftest import convert, copy_project, small_model
 from storage_server import Server
 
