@@ -19,7 +19,7 @@ def update_averages(decay: float, step: tf.Tensor) -> tf.Operation:
         step: steps of training before this one: int64 scalar.
     """
     decay = tf.minimum(decay, tf.cast(step / (step + 9), tf.float32))  # 0 at the first step
-    updates = []
+    updates, rest = [], 1 - decay
     for variable in _averaged():
         average = tf.compat.v1.get_variable(
             variable.name.split(":")[0] + AVERAGE,
@@ -28,7 +28,8 @@ def update_averages(decay: float, step: tf.Tensor) -> tf.Operation:
             trainable=False,
             aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,  # they are equal on all
         )
-        updates.append(average.assign(decay * average + (1 - decay) * variable.read_value()))
+        value = decay * average + rest * variable.read_value()
+        updates.append(average.assign(value, read_value=False))
     return tf.group(updates)
 
 
