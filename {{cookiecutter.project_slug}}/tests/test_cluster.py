@@ -138,7 +138,7 @@ def test_mistakes_in_tf_config_are_one_line(monkeypatch, content, words):
     assert len(error.value.lines) == 1
 
 
-BATCH, STEPS = 12, 4
+BATCH, STEPS = 12, 3
 
 
 @pytest.mark.parametrize("shuffle", ["global", pytest.param("stream", marks=pytest.mark.slow)])

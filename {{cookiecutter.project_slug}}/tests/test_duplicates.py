@@ -137,6 +137,7 @@ def test_images_that_differ_in_a_detail_are_apart(images):
     ]
 
 
+@pytest.mark.slow
 def test_many_at_once():
     thumbnails = np.random.default_rng(0).integers(0, 256, [20_000, 256], np.uint8)
     thumbnails[10_000:] = np.clip(thumbnails[:10_000].astype(int) + 1, 0, 255)

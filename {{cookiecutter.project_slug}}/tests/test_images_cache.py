@@ -27,7 +27,7 @@ def test_a_damaged_record_is_named_when_a_cache_is_filled(data, tmp_path, kind):
     assert not run.settings.model_dir.exists()
 
 
-@pytest.mark.parametrize("decoded", [False, True])
+@pytest.mark.parametrize("decoded", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_cache_changes_nothing_of_what_is_seen(data, tmp_path, decoded):
     size = 64 if decoded else 16  # a smaller one is decoded at a fraction, without the cache
     options = {"image_size": size, "min_crop_area": 0.2, "train_batch_size": 8}

@@ -93,7 +93,7 @@ def test_an_epoch_has_every_example_once(run, shuffle):
     assert seen[:n] == keys(run, count=n), "the order follows from the seed"
 
 
-@pytest.mark.parametrize("cache", ["none", "memory"])
+@pytest.mark.parametrize("cache", ["none", pytest.param("memory", marks=pytest.mark.slow)])
 def test_sampling_has_each_class_in_its_share(run, cache):
     run = run.replace(sampling="balanced", cache=cache)
     card = run.card("train_data")

@@ -78,7 +78,7 @@ def test_keys_come_out_beside_the_predictions(model, predictions, keys):
         assert (row["probabilities"] == row_before["probabilities"]).all()
 
 
-@pytest.mark.parametrize("batch_size", [1, 8, 20, 21])
+@pytest.mark.parametrize("batch_size", [1, 8, 21])
 def test_metrics_are_averages_over_examples_whatever_the_batch(model, predictions, batch_size):
     found = model.evaluate(lambda: batches(batch_size))
     p = np.array([row["probabilities"] for row in predictions], np.float64)

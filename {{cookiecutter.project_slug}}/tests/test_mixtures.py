@@ -65,6 +65,7 @@ def test_weights_are_shares_and_each_part_has_epochs_of_its_own(parts, tmp_path,
             assert np.abs(np.bincount(drawn % 3) / len(drawn) - 1 / 3).max() < 1e-3
 
 
+@pytest.mark.slow
 def test_a_mixture_starts_anywhere_with_any_workers_and_any_cache(parts, tmp_path):
     weights = (1.0, 1.0, 2.0)
     whole = taken(settings_of(parts, tmp_path, mixture_weights=weights), 60)
