@@ -47,6 +47,12 @@ def fresh(trained: Path, tmp_path: Path) -> Path:
     return tmp_path / "fresh"
 
 
+@pytest.fixture
+def copied(trained: Path, tmp_path: Path) -> Path:
+    """The same with the model."""
+    return shutil.copytree(trained, tmp_path / "copied")
+
+
 def latest_step(folder: Path) -> int:
     return global_step_of(tf.train.latest_checkpoint(folder / "runs/default/checkpoints"))
 
@@ -84,7 +90,7 @@ def test_evaluation_is_printed_and_written(trained):
     assert f"accuracy: {metrics['accuracy']:.6g}\n" in process.stdout
 
 
-def test_prediction_and_export_agree(trained, samples):
+def test_prediction_and_export_agree(trained, samples, tmp_path):
     """The SavedModel, in a process that has only TensorFlow, gives what predict gives."""
     (trained / "more").mkdir(exist_ok=True)
     (trained / "more" / "broken.png").write_bytes(b"no picture")
@@ -104,7 +110,7 @@ def test_prediction_and_export_agree(trained, samples):
     run_program("run.py", "export", cwd=trained)
     (export,) = (trained / "runs/default/export").iterdir()
     files = [row["file"] for row in rows if not row["error"]]
-    code = (
+    (tmp_path / "serve.py").write_text(
         "import json, sys, tensorflow as tf\n"
         f"signature = tf.saved_model.load({str(export)!r}).signatures['serving_default']\n"
         "(name,) = signature.structured_input_signature[1]\n"
@@ -114,10 +120,7 @@ def test_prediction_and_export_agree(trained, samples):
         "assert not {'library', 'tensorflow_estimator'} & set(sys.modules)\n"
         "print(json.dumps(out))"
     )
-    printed = subprocess.run(
-        [sys.executable, "-c", code], cwd=export, capture_output=True, text=True, check=True
-    )
-    served = json.loads(printed.stdout)
+    served = json.loads(run_program("serve.py", cwd=tmp_path).stdout)
     good = [row for row in rows if not row["error"]]
     assert served["class"] == [row["class"] for row in good]
     names = json.loads((trained / "runs/default/best/model.json").read_text())["target"]["classes"]
@@ -132,15 +135,19 @@ def test_prediction_and_export_agree(trained, samples):
 LONG = [*SHORT, "--train_epochs", 1000, "--log_steps", 1]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_run_that_is_stopped_saves_and_goes_on(fresh, number):
-    process = run_signaled("run.py", *LONG, cwd=fresh, signals=[number], at_line="step 5 ")
-    assert "Traceback" not in process.stderr
-    step = latest_step(fresh)
-    assert f"interrupted: saved at step {step}; run the same command to resume" in process.stderr
-    assert step in (5, 6)
-    again = run_program("run.py", *SHORT, "--train_epochs", 8, cwd=fresh)
-    assert f"training from step {step} to" in again.stdout
+def test_a_run_that_is_stopped_saves_and_goes_on(fresh):
+    begin = 0
+    for number, at in ((signal.SIGINT, 5), (signal.SIGTERM, 12)):
+        at_line = f"step {at} "
+        process = run_signaled("run.py", *LONG, cwd=fresh, signals=[number], at_line=at_line)
+        assert "Traceback" not in process.stderr
+        assert f"training from step {begin} to" in process.stdout
+        begin = latest_step(fresh)
+        line = f"interrupted: saved at step {begin}; run the same command to resume"
+        assert line in process.stderr
+        assert begin in (at, at + 1)
+    again = run_program("run.py", *SHORT, cwd=fresh)
+    assert f"training from step {begin} to" in again.stdout
 
 
 def test_a_stop_within_an_evaluation_is_quick_and_the_evaluation_made_up_for(fresh):
@@ -166,7 +173,7 @@ def test_a_second_signal_ends_the_process_at_once(fresh):
     both = [signal.SIGINT, signal.SIGTERM]
     run_signaled("run.py", *LONG, cwd=fresh, signals=both, at_line="step 12 ")
     assert latest_step(fresh) == 9
-    again = run_program("run.py", *SHORT, "--train_epochs", 8, cwd=fresh)
+    again = run_program("run.py", *SHORT, cwd=fresh)
     assert "best model: loss" in again.stdout
 
 
@@ -181,10 +188,10 @@ def test_the_time_that_a_run_may_take_is_kept(fresh):
 def test_every_start_makes_progress_however_short_its_time(fresh):
     """Each start needs longer than it may take to read, compile and make up for an evaluation."""
     words = [*LONG, "--epochs_between_evals", 0.2, "--max_minutes", 1e-6]
-    for step in (1, 2, 3):
+    for step in (1, 2):
         run_program("run.py", *words, cwd=fresh, status=130)
         assert latest_step(fresh) == step
-    assert evaluated_steps(fresh)[:2] == [1, 2]
+    assert evaluated_steps(fresh)[0] == 1
 
 
 def test_training_that_gets_no_better_ends_and_stays_ended(fresh):
@@ -207,7 +214,7 @@ def test_training_that_gets_no_better_ends_and_stays_ended(fresh):
 
 
 def test_divergence_is_one_line_and_the_last_checkpoint_is_good(fresh):
-    words = [*SHORT, "--train_epochs", 9]
+    words = [*SHORT, "--train_epochs", 2]
     process = run_program("run.py", *words, "--learning_rate", 1e30, cwd=fresh, status=1)
     (line,) = [line for line in process.stderr.splitlines() if line.startswith("error: ")]
     assert line.startswith("error: diverged after step 1, loss ")
@@ -234,31 +241,32 @@ def test_a_stop_changes_neither_the_evaluations_nor_the_best(trained, fresh):
     assert stopped["step"] == left_alone["step"]
 
 
-def test_epochs_are_counted_in_examples_whatever_the_batches(fresh):
-    words = [*SHORT, "--epochs_between_evals", 1]
-    n = json.loads((fresh / "data/train.json").read_text())["examples_per_class"]
+def test_epochs_are_counted_in_examples_whatever_the_batches(copied):
+    n = json.loads((copied / "data/train.json").read_text())["examples_per_class"]
     n = sum(n.values())
-    first = 2 * n // 16
-    run_program("run.py", *words, "--train_epochs", 2, cwd=fresh)
-    words += ["--train_batch_size", 8]
-    process = run_program("run.py", *words, "--train_epochs", 3, cwd=fresh)
-    last = first + (3 * n - 16 * first) // 8
+    first = 4 * n // 16
+    words = [*SHORT, "--train_batch_size", 8]
+    process = run_program("run.py", *words, "--train_epochs", 5, cwd=copied)
+    last = first + (5 * n - 16 * first) // 8
     assert "changed since the last start: train_batch_size: 16 -> 8\n" in process.stdout
     assert f"training from step {first} to {last} on" in process.stdout
     epoch = (16 * first + 8 * (last - first)) / n
     assert f"step {last} of {last}  epoch {epoch:.1f}  " in process.stdout
     words += ["--train_batch_size", 40]
-    process = run_program("run.py", *words, "--train_epochs", 3, cwd=fresh)
+    process = run_program("run.py", *words, "--train_epochs", 5, cwd=copied)
     assert process.stdout.startswith(f"training is complete (step {last});")
-    process = run_program("run.py", *words, "--train_epochs", 4, cwd=fresh)
+    process = run_program("run.py", *words, "--train_epochs", 6, cwd=copied)
     seen = 16 * first + 8 * (last - first)
-    assert f"training from step {last} to {last + (4 * n - seen) // 40} on" in process.stdout
+    assert f"training from step {last} to {last + (6 * n - seen) // 40} on" in process.stdout
 
 
 def test_a_model_that_can_learn_overfits_a_few_examples(fresh):
-    small = ["--image_size", 16]
+    small, limit = ["--image_size", 16], "OVERFIT_STEPS = 1e-3, 1000"
     process = run_program("run.py", "--overfit", 6, *small, cwd=fresh)
     assert re.search(r"the model can learn: loss 0.00\d+ after \d+ steps", process.stdout)
+    module = fresh / "library/train/overfit.py"
+    assert limit in (text := module.read_text())
+    module.write_text(text.replace(limit, limit.replace("1000", "100")))
     stuck = ["--overfit", 6, "--learning_rate", "1e-9", *small]
     process = run_program("run.py", *stuck, cwd=fresh, status=1)
     assert "cannot learn these examples" in process.stderr
@@ -267,11 +275,10 @@ def test_a_model_that_can_learn_overfits_a_few_examples(fresh):
     assert not (fresh / "runs").exists()
 
 
-def test_other_data_is_reported(fresh, samples):
-    run_program("run.py", *SHORT, "--train_epochs", 2, cwd=fresh)
+def test_other_data_is_reported(copied, samples):
     more = ["--validation_fraction", 0.2, "--overwrite"]
-    convert(samples / "train", fresh / "data", "train", *more)
-    process = run_program("run.py", *SHORT, cwd=fresh)
+    convert(samples / "train", copied / "data", "train", *more)
+    process = run_program("run.py", *SHORT, "--train_epochs", 5, cwd=copied)
     assert re.search("last start: train_data: [0-9a-f]{64} -> [0-9a-f]{64}\n", process.stdout)
     assert re.search("last start: validation_data: [0-9a-f]{64} -> ", process.stdout)
 
@@ -331,7 +338,7 @@ def test_a_damaged_record_of_an_evaluation_is_reported_too(trained, fresh):
 
 @pytest.mark.parametrize("place", ["model_dir", "best_model_dir"])
 def test_a_full_disk_is_one_line_and_the_run_goes_on_when_there_is_room(fresh, small_disk, place):
-    words = [*SHORT, "--train_epochs", 8, "--epochs_between_evals", 1]
+    words = [*SHORT, "--epochs_between_evals", 1]
     words += [f"--{place}", small_disk / "x"]
     networks = fresh / "project/networks.py"  # whose checkpoints are 12 MB
     networks.write_text(networks.read_text().replace("(24,)", "(48, 96, 192)"))
@@ -375,40 +382,38 @@ def test_a_mistake_is_one_line_and_nothing_is_written(fresh, words, message):
     assert sorted(fresh.rglob("*")) == before
 
 
-def test_run_yaml_keeps_what_every_start_used(fresh):
-    words = [*SHORT, "--train_epochs", 1, "--epochs_between_evals", 1]
-    run_program("run.py", *words, cwd=fresh)
-    subprocess.run(["git", "init", "--quiet"], cwd=fresh, check=True)
-    subprocess.run(["git", "add", "run.py", "library", "project"], cwd=fresh, check=True)
+def test_run_yaml_keeps_what_every_start_used(copied):
+    subprocess.run(["git", "init", "--quiet"], cwd=copied, check=True)
+    subprocess.run(["git", "add", "run.py", "library", "project"], cwd=copied, check=True)
     author = ["-c", "user.name=me", "-c", "user.email=me@here"]
-    subprocess.run(["git", *author, "commit", "--quiet", "-m", "all"], cwd=fresh, check=True)
-    words += ["--train_epochs", 2, "--learning_rate", "1e-4"]
-    process = run_program("run.py", *words, cwd=fresh)
-    assert "changed since the last start: train_epochs: 1.0 -> 2.0\n" in process.stdout
+    subprocess.run(["git", *author, "commit", "--quiet", "-m", "all"], cwd=copied, check=True)
+    words = [*SHORT, "--train_epochs", 5, "--learning_rate", "1e-4"]
+    process = run_program("run.py", *words, cwd=copied)
+    assert "changed since the last start: train_epochs: 4.0 -> 5.0\n" in process.stdout
     assert re.search(r"since the last start: learning_rate: 0\.0\d+ -> 0\.0001\n", process.stdout)
     assert process.stdout.count("changed since the last start") == 2
 
-    path = fresh / "runs/default/checkpoints/run.yaml"
+    path = copied / "runs/default/checkpoints/run.yaml"
     first, second = yaml.safe_load_all(path.read_text())
     assert first["git"] is None
     assert len(second["git"]["commit"]) == 40
     assert second["git"]["dirty"] is True  # the YAML files are not in the repository
-    assert second["command"] == [str(fresh / "run.py"), *map(str, words)]
+    assert second["command"] == [str(copied / "run.py"), *map(str, words)]
     found = second["versions"]["tensorflow"]  # of a release candidate, without its hyphen
     assert found == tf.__version__.replace("-rc", "rc")
     assert second["versions"]["python"] == platform.python_version()
     assert "/physical_device:CPU:0" in second["devices"]
-    card = fresh / "data/train.json"
+    card = copied / "data/train.json"
     assert second["data"]["train_data"] == hashlib.sha256(card.read_bytes()).hexdigest()
     assert second["settings"]["train_batch_size"] == 16
-    assert second["start"] == {"step": 4, "examples": 64}
+    assert second["start"] == {"step": 17, "examples": 272}
     assert second["settings"]["model_dir"] == "runs/default/checkpoints"
     assert second["hyperparameters"]["learning_rate"] == 1e-4
     assert first["time"] <= second["time"]
 
     before = path.read_bytes()  # what does not train records nothing, and destroys nothing
-    run_program("run.py", "evaluate", *words, cwd=fresh)
-    run_program("run.py", "--image_size", 32, cwd=fresh, status=2)
+    run_program("run.py", "evaluate", *words, cwd=copied)
+    run_program("run.py", "--image_size", 32, cwd=copied, status=2)
     assert path.read_bytes() == before
 
 
@@ -427,7 +432,8 @@ def test_the_architecture_of_a_trained_model_is_that_of_the_run(trained):
 
 
 def test_runs_of_different_names_stand_beside_each_other(trained):
-    process = run_program("run.py", "--run", "small", *SHORT, "--image_size", 20, cwd=trained)
+    words = [*SHORT, "--image_size", 20, "--train_epochs", 2]
+    process = run_program("run.py", "--run", "small", *words, cwd=trained)
     assert "best model: loss" in process.stdout
     assert "evaluate --split test --run small" in process.stdout
     run_program("run.py", "evaluate", "--run", "small", cwd=trained)
@@ -444,20 +450,19 @@ def test_the_best_of_another_run_is_not_mixed_up_with_this_one(trained):
     place = f"best_model_dir: {trained}/runs/default/best"
     assert f"{place} holds the best model of another run" in process.stderr
     assert not (trained / "out/other").exists()
-    run_program("run.py", *words, "--best_model_dir", "out/other-best", cwd=trained)
+    alone = ["--train_epochs", 2, "--best_model_dir", "out/other-best"]
+    run_program("run.py", *words, *alone, cwd=trained)
     words += ["--best_model_dir", "runs/default/best"]
     process = run_program("run.py", *words, "--train_epochs", 9, cwd=trained, status=2)
     assert "since that of" in process.stderr
     assert "is ../other-best: start a run of its own with --run NAME" in process.stderr
 
 
-def test_a_project_can_be_moved(trained, tmp_path):
-    shutil.copytree(trained, tmp_path / "moved")
-    words = [*SHORT, "--train_epochs", 6]
-    process = run_program("run.py", *words, cwd=tmp_path / "moved")
+def test_a_project_can_be_moved(copied):
+    process = run_program("run.py", *SHORT, "--train_epochs", 5, cwd=copied)
     assert "best model: loss" in process.stdout
     changes = re.findall("changed since the last start: (.*)", process.stdout)
-    assert changes == ["train_epochs: 4.0 -> 6.0"], "its paths are those of the project"
+    assert changes == ["train_epochs: 4.0 -> 5.0"], "its paths are those of the project"
     assert "evaluated again" not in process.stdout
 
 
@@ -495,13 +500,11 @@ def test_a_place_that_cannot_be_written_to_is_reported_before_the_work(trained, 
         ("runs/default/checkpoints/run.yaml", "run.yaml: not a file that was written here"),
     ],
 )
-def test_a_file_of_the_run_that_is_damaged_is_one_line(trained, tmp_path, file, line):
-    shutil.copytree(trained, tmp_path / "damaged")
-    (tmp_path / "damaged" / file).write_text("{")
-    words = [*SHORT, "--train_epochs", 9]
-    process = run_program("run.py", *words, cwd=tmp_path / "damaged", status=2)
+def test_a_file_of_the_run_that_is_damaged_is_one_line(copied, file, line):
+    (copied / file).write_text("{")
+    process = run_program("run.py", *SHORT, "--train_epochs", 9, cwd=copied, status=2)
     assert line in process.stderr
-    assert (tmp_path / "damaged" / file).read_text() == "{"
+    assert (copied / file).read_text() == "{"
 
 
 def test_a_set_for_a_gpu_works_without_one(fresh):
@@ -524,17 +527,12 @@ def test_predictions_stay_in_memory_whatever_is_fed(trained, tmp_path):
     Image.new("P", (10_000, 10_000)).save(tmp_path / "large.gif")
     with open(tmp_path / "video.mp4", "wb") as file:
         file.truncate(3_000_000_000)
-    words = ["run.py", "predict", "--output", "bombs.csv", tmp_path, "/dev/zero"]
-    program = (
-        "import atexit, resource, runpy, sys; sys.path.insert(0, '.'); sys.argv = sys.argv[1:]\n"
-    )
+    program = "import atexit, resource\n"
     program += "usage = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
     program += "atexit.register(lambda: print('peak', usage()))\n"
-    program += "runpy.run_path('run.py', run_name='__main__')\n"
-    process = subprocess.run(
-        [sys.executable, "-c", program, *words], cwd=trained, capture_output=True, text=True
-    )
-    assert process.returncode == 0, process.stderr
-    assert "wrote 21 predictions to bombs.csv\n3 of 24 files could not be" in process.stdout
+    (tmp_path / "sitecustomize.py").write_text(program)
+    words = ["predict", "--output", "bombs.csv", tmp_path, "/dev/zero"]
+    process = run_program("run.py", *words, cwd=trained, PYTHONPATH=str(tmp_path))
+    assert "wrote 21 predictions to bombs.csv\n4 of 25 files could not be" in process.stdout
     peak = int(re.search(r"peak (\d+)", process.stdout)[1])
     assert peak < 2_000_000, f"{peak} kB"
