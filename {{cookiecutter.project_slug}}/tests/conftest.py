@@ -173,6 +173,20 @@ def make_run(data: Path, folder: Path, **options: Any) -> "Run":
     )
 
 
+@pytest.fixture
+def small_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network of one layer in the place of the usual one: its graph is made sooner."""
+    import tensorflow as tf
+
+    from library.nn import batch_norm, conv, global_pool
+    from project.networks import NETWORKS
+
+    def network(x: Any, *, training: bool, seed: int, dtype: str = "float32", **_: Any) -> Any:
+        return global_pool(batch_norm(conv(tf.cast(x, dtype), 8, seed=seed), training=training))
+
+    monkeypatch.setitem(NETWORKS, "cnn", network)
+
+
 @pytest.fixture(scope="session")
 def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> "Run":
     """A run after two epochs, with its checkpoints and the best one. Do not train it further."""

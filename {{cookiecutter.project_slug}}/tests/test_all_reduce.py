@@ -1,14 +1,12 @@
 """All-reduce across machines, here processes on loopback: the same weights as one machine."""
 
 import json
-import os
 import re
 import socket
-import subprocess
-import sys
 import time
 from pathlib import Path
 
+import forked
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -77,21 +75,17 @@ def run_cluster(*jobs: str, model_dir: Path, evaluates: bool) -> list[int]:
         tasks.append({"type": job, "index": len(addresses)})
         addresses.append(f"127.0.0.1:{server.getsockname()[1]}")
         server.close()
-    code = f"from tests import test_all_reduce as t; t.train_task({str(model_dir)!r}, {evaluates})"
+    program = model_dir.with_name("program.py")
+    program.write_text(
+        f"from tests import test_all_reduce as t\nt.train_task({str(model_dir)!r}, {evaluates})"
+    )
     logs = [model_dir.with_name(f"{job}-{number}.log") for number, job in enumerate(jobs)]
     processes = []
     try:
         for task, log in zip(tasks, logs, strict=True):
             tf_config = json.dumps({"cluster": cluster, "task": task})
-            with log.open("w") as file:
-                processes.append(
-                    subprocess.Popen(
-                        [sys.executable, "-c", code],
-                        env={**os.environ, "PYTHONPATH": str(ROOT), "TF_CONFIG": tf_config},
-                        stdout=file,
-                        stderr=subprocess.STDOUT,
-                    )
-                )
+            environment = {"PYTHONPATH": str(ROOT), "TF_CONFIG": tf_config}
+            processes.append(forked.start([str(program)], ROOT, environment, [log, log]))
         end = time.monotonic() + LIMIT_SECS
         # When one fails, the others wait for it: the exit codes and the logs tell.
         while any(process.poll() is None for process in processes) and time.monotonic() < end:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import tensorflow as tf
+from conftest import run_program
 from tensorflow.python.distribute.distribute_config import DistributeConfig
 
 from library import estimator
@@ -67,6 +68,18 @@ def python(code: str, status: int = 0, **environment: str) -> str:
     )
     assert process.returncode == status, process.stdout + process.stderr
     return process.stdout + process.stderr
+
+
+@pytest.fixture
+def forked_python(tmp_path):
+    """Runs code where TensorFlow is imported already, with Keras 2; returns what it prints."""
+
+    def run(code: str, status: int = 0) -> str:
+        (tmp_path / "program.py").write_text(code)
+        process = run_program("program.py", cwd=tmp_path, status=status, PYTHONPATH=str(ROOT))
+        return process.stdout + process.stderr
+
+    return run
 
 
 def test_all_public_names_are_there():
@@ -160,8 +173,8 @@ def test_what_cannot_be_done_across_machines_is_refused_in_words(config_of_a_wor
 
 
 @pytest.mark.slow
-def test_its_own_deprecation_is_not_shown_and_warnings_that_matter_are():
-    printed = python(
+def test_its_own_deprecation_is_not_shown_and_warnings_that_matter_are(forked_python):
+    printed = forked_python(
         "from library import estimator; import tensorflow as tf, tempfile\n"
         "from tests.test_estimator import linear_input, linear_model\n"
         "model = estimator.Estimator(linear_model, tempfile.mkdtemp(), estimator.RunConfig())\n"
@@ -220,19 +233,18 @@ def test_keras_the_wrong_way_round_is_one_line(code, environment):
 
 
 @pytest.mark.slow
-def test_a_tensorflow_that_is_too_old_is_one_line():
+def test_a_tensorflow_that_is_too_old_is_one_line(forked_python):
     code = "import tensorflow as tf; tf.__version__ = '2.14.0'; import library.estimator"
-    last = python(code, status=1, TF_USE_LEGACY_KERAS="1").strip().splitlines()[-1]
+    last = forked_python(code, status=1).strip().splitlines()[-1]
     assert "TensorFlow 2.14.0 is not supported: the Estimator needs 2.15 or later; install" in last
 
 
 @pytest.mark.slow
-def test_a_tensorflow_that_is_newer_than_tested_is_told_once_and_goes_on():
-    printed = python(
+def test_a_tensorflow_that_is_newer_than_tested_is_told_once_and_goes_on(forked_python):
+    printed = forked_python(
         "import tensorflow as tf; tf.__version__ = '2.99.0'\n"
         "from library.estimator import Estimator, install\n"
-        "install(); install(); print(tf.estimator.Estimator is Estimator)",
-        **({} if HAS_ESTIMATOR else {"TF_USE_LEGACY_KERAS": "1"}),
+        "install(); install(); print(tf.estimator.Estimator is Estimator)"
     )
     assert printed.count("TensorFlow 2.99.0 is newer than ") == 1
     assert "True" in printed.splitlines()
@@ -240,15 +252,14 @@ def test_a_tensorflow_that_is_newer_than_tested_is_told_once_and_goes_on():
 
 @pytest.mark.slow
 @needs_keras_3
-def test_what_is_missing_in_tensorflow_is_named_with_what_to_do():
-    printed = python(
+def test_what_is_missing_in_tensorflow_is_named_with_what_to_do(forked_python):
+    printed = forked_python(
         "import tensorflow.python.distribute.distribute_coordinator as coordinator\n"
         "del coordinator.run_distribute_coordinator\n"
         "try:\n"
         "    import library.estimator\n"
         "except ImportError as error:\n"
-        "    print(*error.lines)",
-        TF_USE_LEGACY_KERAS="1",
+        "    print(*error.lines)"
     )
     (line,) = [line for line in printed.splitlines() if "lacks what the Estimator needs" in line]
     assert line.startswith(f"TensorFlow {tf.__version__} ")
@@ -257,14 +268,17 @@ def test_what_is_missing_in_tensorflow_is_named_with_what_to_do():
 
 
 @pytest.mark.slow
-def test_tensorflow_is_imported_when_a_name_is_asked_for():
+def test_tensorflow_is_imported_when_a_name_is_asked_for_and_stays_as_it_is():
     printed = python(
         "import library.estimator, sys\n"
         "print('tensorflow' in sys.modules)\n"
         "library.estimator.Estimator\n"
-        "print('tensorflow' in sys.modules)"
+        "print('tensorflow' in sys.modules)\n"
+        "import tensorflow as tf\n"
+        "print(hasattr(tf, 'estimator') or hasattr(tf.compat.v1, 'estimator'))"
     )
-    assert [line for line in printed.splitlines() if line in ("False", "True")] == ["False", "True"]
+    shown = [line for line in printed.splitlines() if line in ("False", "True")]
+    assert shown == ["False", "True", str(HAS_ESTIMATOR)]
 
 
 def test_it_imports_nothing_else_of_the_library():
@@ -319,21 +333,9 @@ assert isinstance(tf.keras.estimator.model_to_estimator(model), tf.estimator.Est
         "from library.estimator import install; install(); import tensorflow_estimator",
     ],
 )
-def test_after_install_the_estimator_has_its_old_names(first):
-    environment = {"TF_USE_LEGACY_KERAS": "1"} if first.startswith("import tensorflow") else {}
-    printed = python(f"{first}\n{OLD_IMPORTS}{KERAS_MODEL}\nprint('all there')", **environment)
-    assert "all there" in printed
-
-
-@pytest.mark.slow
-@needs_keras_3
-def test_without_install_tensorflow_is_as_it_is():
-    printed = python(
-        "import library.estimator, tensorflow as tf, sys\n"
-        "library.estimator.Estimator\n"
-        "print(hasattr(tf, 'estimator'), hasattr(tf.compat.v1, 'estimator'))"
-    )
-    assert "False False" in printed.splitlines()
+def test_after_install_the_estimator_has_its_old_names(first, forked_python):
+    run = forked_python if first.startswith("import tensorflow;") else python
+    assert "all there" in run(f"{first}\n{OLD_IMPORTS}{KERAS_MODEL}\nprint('all there')")
 
 
 @pytest.mark.slow

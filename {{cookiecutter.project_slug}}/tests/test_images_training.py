@@ -10,6 +10,7 @@ from library.util import UserError
 pytestmark = pytest.mark.slow  # whole trainings
 
 
+@pytest.mark.usefixtures("small_network")
 def test_data_on_another_file_system_trains_as_data_on_this_disk(data, tmp_path, capsys):
     for file in data.iterdir():
         fsspec.filesystem("memory").put(str(file), f"run/{file.name}")

@@ -77,6 +77,7 @@ def test_a_path_that_is_a_pattern_for_tensorflow_is_refused(data, tmp_path, name
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("small_network")
 def test_any_other_path_may_have_brackets_and_stars(data, samples, tmp_path):
     place = tmp_path / "lr[0.1]*?"
     shutil.copytree(data, place / "data")
@@ -180,6 +181,7 @@ def weights(run) -> dict[str, bytes]:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("small_network")
 def test_a_run_goes_on_from_the_newest_checkpoint_that_can_be_read(copy, tmp_path, capsys):
     """It ends with the weights of one whose checkpoints were not damaged."""
     folder, best = tmp_path / "first/checkpoints", tmp_path / "first/best"

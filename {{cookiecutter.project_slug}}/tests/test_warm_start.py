@@ -29,9 +29,8 @@ def values(folder: Path, suffix: str = "") -> dict:
 
 
 @pytest.mark.slow
-def test_what_fits_is_taken_and_all_is_listed(data, tmp_path):
-    train(data, tmp_path, "first")
-    first = tmp_path / "first" / "best"
+def test_what_fits_is_taken_and_all_is_listed(data, trained, tmp_path):
+    first = trained.settings.best_model_dir
     before = values(first, "/average")
 
     still = ["--learning_rate", "1e-45", "--random_seed", 7]  # no step is that small
