@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import convert, make_run
+from conftest import convert, make_run, quick_network
 
 from library.audit import audit_labels, cross_validate, label_issues
 from library.config import FOLDS, Settings
@@ -196,6 +196,8 @@ def test_an_audit_writes_tables_and_a_page_and_resumes(samples, tmp_path, capsys
     options = {"train_epochs": 3, "epochs_between_evals": 3, "train_batch_size": 8}
     run = make_run(data, tmp_path / "run", **options, learning_rate=1e-2, optimizer="adamw")
     folder = tmp_path / "run" / "audit"
+
+    quick_network(monkeypatch)
 
     def stop(*_, **__):
         raise KeyboardInterrupt

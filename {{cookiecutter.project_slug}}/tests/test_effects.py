@@ -7,19 +7,18 @@ import io
 import json
 import re
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import convert, make_run, summaries
+from conftest import convert, make_run, quick_network, summaries
 
 from library.config import Settings
 from library.data import num_train_examples
-from library.images import normalize
-from library.nn import batch_norm, conv
+from library.estimator import ModeKeys
 from library.train import Plan, Run, run_evaluation, start_training
 from project import networks
 from project.settings import Hyperparameters
@@ -30,6 +29,7 @@ WEIGHTS, GRAPH, CHECKPOINTS, POINTS = "weights", "graph", "checkpoints", "points
 LINES, FOLDERS, BEST, EVALUATION, BATCHES = "lines", "folders", "best", "evaluation", "eval batches"
 CACHE = "bytes in the cache"
 
+DIVERGING = {"learning_rate": 9.0, "train_epochs": 2, "epochs_between_evals": 0.5}
 EFFECTS: dict[str, tuple] = {
     "train_data": ("more/validation", WEIGHTS),
     "validation_data": ("more/train", BEST),
@@ -43,8 +43,8 @@ EFFECTS: dict[str, tuple] = {
     "limit_train_examples": (20, CHECKPOINTS),
     "fold": (1, CHECKPOINTS),
     "deterministic": (False, GRAPH),
-    "early_stopping_evals": (1, CHECKPOINTS, {"train_epochs": 4, "epochs_between_evals": 0.25}),
-    "keep_best_max": (2, BEST, {"train_epochs": 2}),
+    "early_stopping_evals": (1, CHECKPOINTS, DIVERGING),
+    "keep_best_max": (2, BEST, {"epochs_between_evals": 0.5}),
     "model_dir": ("elsewhere", FOLDERS),
     "best_model_dir": ("elsewhere", FOLDERS),
     "model": ("latest", EVALUATION),
@@ -105,15 +105,8 @@ SAME_WEIGHTS += ("epochs_between_evals", "keep_best_max", "cache", "cache_dir")
 
 
 PNG = tf.io.encode_png(np.zeros([1, 1, 3], np.uint8)).numpy()
-DRAWING = ("library.report.figures.png", "library.report.png")
+DRAWING = ("library.report.figures.png", "library.report.png", "library.report.image_grid")
 """Drawing has its own tests, and takes half the time."""
-
-
-def small(images: tf.Tensor, *, training: bool, dtype: str, seed: int, **_: Any) -> tf.Tensor:
-    """Stands for cnn: its graph is built in a fraction of the time."""
-    with tf.compat.v1.variable_scope("stem"):
-        x = conv(tf.cast(normalize(images), dtype), 8, stride=4, seed=seed)
-        return tf.reduce_mean(tf.nn.relu(batch_norm(x, training=training)), axis=[1, 2])
 
 
 def linear(images: tf.Tensor, **_: Any) -> tf.Tensor:
@@ -150,75 +143,101 @@ def weights(run: Run) -> dict[str, bytes]:
     return {name: tf.train.load_variable(latest, name).tobytes() for name in names}
 
 
-def graph(here: Path, run: Run) -> list[str]:
-    text = (run.settings.model_dir / "graph.pbtxt").read_text()
-    text = text.replace(str(run.settings.model_dir.parent), "").replace(str(here), "")
+@contextlib.contextmanager
+def training_graph(here: Path, **changed: Any) -> Iterator[tuple[tf.Graph, tf.data.Iterator, Any]]:
+    """The graph of a training, the iterator of its input, and its specification."""
+    run = new_run(here, **changed).for_training()
+    examples = num_train_examples(run.settings, run.card("train_data"))
+    run = run.replace(plan=Plan.without_end(run, examples))
+    with tf.Graph().as_default() as graph:
+        tf.compat.v1.train.create_global_step()
+        batches = tf.compat.v1.data.make_initializable_iterator(run.inputs.train_input(run))
+        mode, params = ModeKeys.TRAIN, run.hyperparameters
+        yield graph, batches, run.model_fn(*batches.get_next(), mode, params, run=run)
+
+
+def observe_graph(here: Path, **changed: Any) -> dict[str, Any]:
+    """The graph of a training."""
+    with training_graph(here, **changed) as (graph, _, _):
+        text = str(graph.as_graph_def()).replace(str(here), "")
     # Functions have names that are numbered through the process, and are sorted by them.
-    return sorted(re.sub(r"_\d+", "", text).splitlines())
+    return {GRAPH: sorted(re.sub(r"_\d+", "", text).splitlines())}
 
 
 def observe_steps(here: Path, **changed: Any) -> dict[str, Any]:
-    """Train for four steps and nothing else: weights and graph."""
-    run = new_run(here, **changed).for_training()
-    run = run.replace(
-        plan=Plan.without_end(run, num_train_examples(run.settings, run.card("train_data")))
-    )
-    run.estimator().train(lambda: run.inputs.train_input(run), max_steps=4)
-    return {WEIGHTS: weights(run), GRAPH: graph(here, run)}
+    """Train for four steps and nothing else: the weights."""
+    with training_graph(here, **changed) as (_, batches, spec), tf.compat.v1.Session() as session:
+        session.run([tf.compat.v1.global_variables_initializer(), batches.initializer])
+        for _ in range(4):
+            session.run(spec.train_op)
+        variables = {each.op.name: each for each in tf.compat.v1.global_variables()}
+        return {WEIGHTS: {name: x.tobytes() for name, x in session.run(variables).items()}}
 
 
-def observe(here: Path, **changed: Any) -> dict[str, Any]:
-    """Train and evaluate as the commands do, and collect what there is to see."""
+def observe_training(here: Path, **changed: Any) -> dict[str, Any]:
+    """Train as the command does, and collect what there is to see."""
     run = new_run(here, **changed)
     settings, start = run.settings, run.settings.model_dir.parent
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         start_training(run)
-    run_evaluation(run)
-
-    def from_start(path: str | Path) -> str:
-        return str(path).replace(str(start), "").replace(str(here), "")
-
-    metrics = json.loads((run.dir / "evaluation" / "test" / "metrics.json").read_text())
     best = json.loads((settings.best_model_dir / "best.json").read_text())
     batches = run.inputs.evaluation_input(run.trained()[0], settings.test_data)
     return {
         WEIGHTS: weights(run),
-        GRAPH: graph(here, run),
         CHECKPOINTS: sorted(path.name for path in settings.model_dir.glob("*.index")),
         POINTS: [step for step, _ in summaries(settings.model_dir)],
         LINES: printed.getvalue().count("\nstep "),
-        FOLDERS: sorted(from_start(path) for path in start.iterdir()),
+        FOLDERS: sorted(relative(path, start, here) for path in start.iterdir()),
         CACHE: sum(path.stat().st_size for path in start.glob("cache/*.tfrecord")),
         BEST: [one["value"] for one in best["kept"]],
-        EVALUATION: {name: from_start(value) for name, value in metrics.items()},
         BATCHES: [int(labels.shape[0]) for _, labels in batches],
     }
+
+
+def observe_evaluation(here: Path, **changed: Any) -> dict[str, Any]:
+    """Train and evaluate as the commands do: the metrics."""
+    run = new_run(here, **changed)
+    start_training(run)
+    run_evaluation(run)
+    metrics = json.loads((run.dir / "evaluation" / "test" / "metrics.json").read_text())
+    return {EVALUATION: {name: relative(x, run.dir, here) for name, x in metrics.items()}}
+
+
+def relative(value: Any, start: Path, here: Path) -> str:
+    """The text of a value, without the folders of the run."""
+    return str(value).replace(str(start), "").replace(str(here), "")
 
 
 @pytest.fixture(scope="module")
 def observed(here: Path) -> Callable[..., dict[str, Any]]:
     """A function that observes each combination of options once, with a small network."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(networks.NETWORKS, "cnn", small)
+        quick_network(patch)
         patch.setitem(networks.NETWORKS, "linear", linear)
         for name in DRAWING:
-            patch.setattr(name, lambda figure, **options: PNG)
+            patch.setattr(name, lambda *_, **__: PNG)
         yield functools.cache(lambda how, **options: how(here, **options))
 
 
-def test_the_same_options_show_the_same(observed):
-    for how in (observe, observe_steps):
-        assert observed(how, xla=False) == observed(how)
+HOW = {WEIGHTS: observe_steps, GRAPH: observe_graph, EVALUATION: observe_evaluation}
+"""Where an effect shows is looked at alone; where it is none of these, in a whole training."""
+
+
+@pytest.mark.parametrize("how", [*HOW.values(), observe_training])
+def test_the_same_options_show_the_same(observed, how):
+    assert observed(how, xla=False) == observed(how)
 
 
 @pytest.mark.parametrize("name", EFFECTS)
 def test_another_value_shows(observed, name):
     value, shows, *needs = EFFECTS[name]
     needs = dict(*needs)
-    how = observe_steps if shows in (WEIGHTS, GRAPH) else observe
+    how = HOW.get(shows, observe_training)
     before, after = observed(how, **needs), observed(how, **needs, **{name: value})
     assert after[shows] != before[shows]
     if name in SAME_WEIGHTS:
+        how = observe_steps if shows == GRAPH else how
+        before, after = observed(how, **needs), observed(how, **needs, **{name: value})
         assert after[WEIGHTS] == before[WEIGHTS]
 
 

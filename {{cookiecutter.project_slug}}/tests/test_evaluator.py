@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import tensorflow as tf
-from conftest import make_run, summaries
+from conftest import make_run, quick_network, summaries
 
 from library.estimator import Estimator, EstimatorSpec, RunConfig
 from library.train import KeptEvaluation, global_step_of, start_training
@@ -205,7 +205,8 @@ def counted(run: Any, counts: collections.Counter[str], **changed: Any) -> Any:
 
 
 @pytest.mark.slow
-def test_a_training_opens_each_of_its_inputs_once(data, tmp_path):
+def test_a_training_opens_each_of_its_inputs_once(data, tmp_path, monkeypatch):
+    quick_network(monkeypatch)
     counts: collections.Counter[str] = collections.Counter()
     run = make_run(data, tmp_path, train_epochs=2, limit_train_examples=16, train_batch_size=8)
     start_training(counted(run, counts))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import convert, make_run
+from conftest import convert, make_run, quick_network
 from PIL import Image
 
 from library.audit import audit_labels
@@ -25,7 +25,8 @@ def make_images(folder: Path, count: int) -> None:
 
 
 @pytest.mark.slow
-def test_an_audit_finds_planted_label_errors(tmp_path):
+def test_an_audit_finds_planted_label_errors(tmp_path, monkeypatch):
+    quick_network(monkeypatch)
     make_images(tmp_path / "files", 30)
     planted = {"blue/03.png": "red", "green/14.png": "blue", "red/05.png": "green"}
     with open(tmp_path / "planted.csv", "w", newline="", encoding="utf-8") as file:
@@ -33,7 +34,7 @@ def test_an_audit_finds_planted_label_errors(tmp_path):
     words = ["--validation_fraction", 0, "--relabel", tmp_path / "planted.csv"]
     convert(tmp_path / "files", tmp_path / "data", "train", *words)
     convert(tmp_path / "files", tmp_path / "data", "validation")
-    options = {"train_epochs": 6, "epochs_between_evals": 3, "train_batch_size": 8}
+    options = {"train_epochs": 4, "epochs_between_evals": 4, "train_batch_size": 8}
     audit_labels(make_run(tmp_path / "data", tmp_path / "run", **options, learning_rate=1e-2))
     with open(tmp_path / "run/audit/suspects.csv", newline="", encoding="utf-8") as file:
         found = {row["file"]: (row["label"], row["suggested"]) for row in csv.DictReader(file)}

@@ -54,10 +54,10 @@ def test_heat_lies_on_a_planted_patch_that_decides_the_class():
         step = Adam(1e-3).minimize(tf.reduce_mean(head.losses(labels, logits)))
         updates = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)
         session.run(tf.compat.v1.global_variables_initializer())
-        for _ in range(60):
-            batch, classes, _ = planted(12, random)
+        for _ in range(40):
+            batch, classes, _ = planted(8, random)
             session.run([step, updates], {images: batch, labels: classes})
-        batch, classes, inside = planted(32, random)
+        batch, classes, inside = planted(16, random)
         found, heat = session.run([tested, maps], {images: batch})
         assert np.mean(found.argmax(-1) == classes) > 0.9
         heat = tf.image.resize(heat[..., np.newaxis], [SIZE, SIZE]).eval()[..., 0]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import tensorflow as tf
-from conftest import make_run, run_program, small_model
+from conftest import ROOT, make_run, quick_network, run_program, small_model
 
 from library.profile import bottleneck, measure_stages, measure_storage, profile_training, verdict
 from project import input_fn, networks
@@ -77,7 +77,7 @@ def test_the_storage_is_read_in_three_ways(data):
 
 # ---- a known bottleneck ------------------------------------------------------------------------
 
-SLEEP_SECS = 0.05
+SLEEP_SECS = 0.02
 
 
 def sleeping(seconds: float, x: tf.Tensor) -> tf.Tensor:
@@ -132,9 +132,11 @@ def test_the_verdict_is_right_where_the_bottleneck_is_known(
     data, tmp_path, monkeypatch, capsys, prepare, expected
 ):
     """The bottleneck sleeps: much longer than a slow and busy machine takes for all the rest."""
+    quick_network(monkeypatch)
+    monkeypatch.setattr("library.profile.measure.WARM_UP", 2)
     prepare(monkeypatch, 8 * SLEEP_SECS if expected == "model" else SLEEP_SECS)  # 8 in a batch
     run = make_run(data, tmp_path, train_batch_size=8, num_parallel_calls=1)
-    found = profile_training(run, seconds=1.2)
+    found = profile_training(run, seconds=0.4)
     printed = capsys.readouterr().out
     assert found["bottleneck"] == expected, printed
     assert "bottleneck: " in printed
@@ -144,24 +146,32 @@ def test_the_verdict_is_right_where_the_bottleneck_is_known(
         assert found["gains"]["--train_batch_size 16"] > 1.2, printed
 
 
+RUN_PY = f"""
+import functools, pytest, runpy, sys
+sys.path[:0] = [{str(ROOT)!r}, {str(ROOT / "tests")!r}]
+from conftest import quick_network
+from library import profile
+profile.profile_training = functools.partial(profile.profile_training, seconds=0.2)
+quick_network(pytest.MonkeyPatch())
+runpy.run_path({str(ROOT / "run.py")!r}, run_name="__main__")
+"""
+"""The program, which measures each part for a shorter time."""
+
+
 @pytest.mark.slow
-def test_a_trace_is_written_where_tensorboard_looks(data, tmp_path, capsys):
-    folder = tmp_path / "checkpoints"
-    profile_training(make_run(data, tmp_path, trace=True), seconds=0.2)
-    assert f"trace: tensorboard --logdir {folder}" in capsys.readouterr().out
+def test_profile_as_a_command_keeps_nothing_but_a_trace_where_tensorboard_looks(data, tmp_path):
+    folder = tmp_path / "current"
+    (tmp_path / "run.py").write_text(RUN_PY)
+    places = [f"--{name}_data={data / name}" for name in ("train", "validation")]
+    words = [f"--model_dir={folder}", f"--best_model_dir={tmp_path / 'best'}", "--trace"]
+    process = run_program("run.py", "profile", *places, *words, *small_model(), cwd=tmp_path)
+    for line in ("input up to read", "input up to batch", "training step alone", "both"):
+        assert line in process.stdout
+    assert "bottleneck: " in process.stdout
+    assert f"trace: tensorboard --logdir {folder}" in process.stdout
     (trace,) = folder.glob("plugins/profile/*/*.xplane.pb")
     content = trace.read_bytes()
     assert b"ParallelMap" in content, "the input"
     assert b"Conv2DBackpropFilter" in content, "the step"
     assert [path.name for path in folder.iterdir()] == ["plugins"]
-
-
-@pytest.mark.slow
-def test_profile_as_a_command_keeps_nothing(data, tmp_path):
-    places = [f"--{name}_data={data / name}" for name in ("train", "validation")]
-    out = [f"--model_dir={tmp_path / 'current'}", f"--best_model_dir={tmp_path / 'best'}"]
-    process = run_program("run.py", "profile", *places, *out, *small_model(), cwd=tmp_path)
-    for line in ("input up to read", "input up to batch", "training step alone", "both"):
-        assert line in process.stdout
-    assert "bottleneck: " in process.stdout
-    assert list(tmp_path.iterdir()) == []
+    assert {path.name for path in tmp_path.iterdir()} == {"run.py", "current"}

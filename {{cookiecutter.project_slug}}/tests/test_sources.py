@@ -148,7 +148,7 @@ def stream(path: str, count: int, start: int = 0) -> list[int]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("sizes", "window"), [([8] * 5, 2), ([70, 3, 120, 1, 55, 90, 64], 37)])
-def test_a_stream_that_stops_50_times_misses_nothing_and_repeats_nothing(tmp_path, sizes, window):
+def test_a_stream_that_stops_20_times_misses_nothing_and_repeats_nothing(tmp_path, sizes, window):
     """Bytes and order are those of a stream that never stops, whatever the sizes of the shards."""
     ends = np.cumsum(sizes)
     shards = [range(end - size, end) for end, size in zip(ends, sizes, strict=True)]
@@ -165,7 +165,7 @@ def test_a_stream_that_stops_50_times_misses_nothing_and_repeats_nothing(tmp_pat
     whole = records(0, end)
     epochs = np.array([number for number, _ in whole]).reshape(4, -1)
     assert (np.sort(epochs) == np.arange(ends[-1])).all()
-    stops = np.random.default_rng(0).integers(0, end, 50)
+    stops = np.random.default_rng(0).integers(0, end, 20)
     stops = [0, *np.sort(stops).tolist(), end]
     parts = [records(stop, next_ - stop) for stop, next_ in itertools.pairwise(stops)]
     assert [*itertools.chain(*parts)] == whole

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import make_run
+from conftest import make_run, quick_network
 
 from library.config import load
 from library.tune import tune
@@ -50,7 +50,8 @@ def test_a_search_without_optuna_is_one_line(data, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_trainings_that_are_too_short_to_tell_are_left_out(data, tmp_path, capsys):
+def test_trainings_that_are_too_short_to_tell_are_left_out(data, tmp_path, capsys, monkeypatch):
+    quick_network(monkeypatch)
     searched(data, tmp_path, trials=1)  # of 27 steps in all
     printed = capsys.readouterr().out.splitlines()
     (line,) = [line for line in printed if line.startswith("trial 0, ")]
@@ -61,7 +62,9 @@ def test_trainings_that_are_too_short_to_tell_are_left_out(data, tmp_path, capsy
 def test_a_search_that_is_stopped_five_times_ends_with_the_same_choice(
     data, tmp_path, capsys, monkeypatch
 ):
+    quick_network(monkeypatch)
     monkeypatch.setattr("library.tune.search.FEWEST_STEPS", 0)
+    monkeypatch.setattr("library.tune.search.RUNGS", 2)
     found = searched(data, tmp_path / "one")
     printed = capsys.readouterr().out
     assert [line for line in printed.splitlines() if line.startswith("trial 2, ")]
