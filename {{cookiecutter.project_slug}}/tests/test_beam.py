@@ -15,7 +15,7 @@ def files(folder: Path) -> dict[str, bytes]:
 def test_beam_writes_what_processes_write(samples, tmp_path):
     pytest.importorskip("apache_beam")
     more = ["--num_shards", 3, "--validation_fraction", 0.25]
-    convert(samples / "train", tmp_path / "ours", "train", *more, processes=True)
+    convert(samples / "train", tmp_path / "ours", "train", *more)
     beam = ["--runner", "DirectRunner", "--beam_options"]
     options = "--direct_num_workers=2 --direct_running_mode=multi_processing"
     convert(samples / "train", tmp_path / "beam", "train", *more, *beam, options)

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import make_run
+from conftest import make_run, quick_network
 
 from library.data import Target
 from library.estimator import Estimator, ModeKeys
@@ -125,29 +125,6 @@ def train_values(steps: int = 3, trainable: bool = False, **changes) -> list[np.
         return session.run(variables or tf.compat.v1.global_variables())
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"learning_rate": 1e-2},
-        {"adam_beta1": 0.5},
-        {"adam_beta2": 0.9},
-        {"adam_epsilon": 0.1},
-        {"dropout_rate": 0.9},
-        {"l2_regularization": 0.1},
-        {"xentropy_label_smoothing": 0.5},
-        {"random_seed": 1},
-        {"clip_gradient_norm": 0.01, "adam_epsilon": 0.1},
-        {"learning_rate_schedule": "exponential"},
-        {"warmup_epochs": 2},
-    ],
-    ids=lambda change: next(iter(change)),
-)
-def test_every_hyperparameter_reaches_the_weights(change):
-    before, after = train_values(), train_values(**change)
-    assert any((a != b).any() for a, b in zip(before, after, strict=True))
-
-
 def rates(steps: int, examples_seen: int = 0, **changes) -> list[float]:
     """The learning rate of each step, at 4 steps an epoch and a rate of 2."""
     plan = Plan(None, 0, examples_seen, 28, 7, steps=100, steps_between_evals=100)
@@ -176,13 +153,19 @@ def test_schedules_are_functions_of_the_step():
 
 
 @pytest.mark.slow
-def test_clipping_limits_the_global_norm():
+def test_clipping_limits_the_global_norm(monkeypatch):
     """With a large epsilon, the first step of Adam is sqrt(1 - beta2) times the gradient."""
+    quick_network(monkeypatch)
     change = {"adam_epsilon": 1e6, "learning_rate": 1e6, "adam_beta2": 0.75}
 
+    def values(steps: int = 1, **more) -> list[np.ndarray]:
+        return train_values(steps, trainable=True, **change, **more)
+
+    before = values(0)
+
     def norm(**more) -> float:
-        before, after = (train_values(steps, trainable=True, **change, **more) for steps in (0, 1))
-        return float(np.sqrt(sum(((a - b) ** 2).sum() for a, b in zip(before, after, strict=True))))
+        pairs = zip(before, values(**more), strict=True)
+        return float(np.sqrt(sum(((a - b) ** 2).sum() for a, b in pairs)))
 
     assert norm(clip_gradient_norm=1e9) == pytest.approx(norm(), rel=1e-4)
     assert norm(clip_gradient_norm=0.01) == pytest.approx(0.5 * 0.01, rel=1e-2)
@@ -230,7 +213,9 @@ def test_the_same_settings_give_the_same_weights():
 
 
 @pytest.mark.slow
-def test_xla_marks_the_network_for_compilation_but_not_the_export(tmp_path):
+def test_xla_marks_the_network_for_compilation_but_not_the_export(tmp_path, monkeypatch):
+    quick_network(monkeypatch)
+
     def marked(xla: bool, mode: str) -> int:
         with tf.Graph().as_default() as graph:
             tf.compat.v1.train.create_global_step()
@@ -241,5 +226,5 @@ def test_xla_marks_the_network_for_compilation_but_not_the_export(tmp_path):
 
     for mode in (ModeKeys.TRAIN, ModeKeys.EVAL):
         assert marked(False, mode) == 0
-        assert marked(True, mode) > 20
+        assert marked(True, mode) > 5
     assert marked(True, ModeKeys.PREDICT) == 0

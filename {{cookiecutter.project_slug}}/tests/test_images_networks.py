@@ -58,8 +58,9 @@ def test_the_seed_alone_decides_the_initial_weights(name):
             start(session)
             return session.run(tf.compat.v1.trainable_variables())
 
-    assert all((a == b).all() for a, b in zip(weights(1, 0), weights(1, 7), strict=True))
-    assert any((a != b).any() for a, b in zip(weights(1, 0), weights(2, 0), strict=True))
+    first = weights(1, 0)
+    assert all((a == b).all() for a, b in zip(first, weights(1, 7), strict=True))
+    assert any((a != b).any() for a, b in zip(first, weights(2, 0), strict=True))
 
 
 def test_kernels_have_the_deviation_of_he_and_differ_by_name(session):

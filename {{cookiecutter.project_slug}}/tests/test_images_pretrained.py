@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import ROOT, make_run, run_program
+from test_cluster import project, run_cluster  # noqa: F401  fixtures
 
 from library.config import Settings
 from library.data import Target
@@ -268,7 +269,7 @@ def test_a_copy_placed_by_hand_is_found(plain, tmp_path, monkeypatch):
 def test_a_url_is_fetched_without_the_pkg_resources_of_old_setuptools(plain, tmp_path):
     url = "https://module.invalid/vision/1"
     (tmp_path / hashlib.sha1(url.encode()).hexdigest()).symlink_to(plain)
-    (tmp_path / "program.py").write_text(
+    (tmp_path / "run.py").write_text(
         f"import sys; sys.path[:0] = [{str(ROOT)!r}]\n"
         "from library.nn import hub_input\n"
         f"assert hub_input({plain!r}).size == (16, 16)\n"
@@ -277,7 +278,7 @@ def test_a_url_is_fetched_without_the_pkg_resources_of_old_setuptools(plain, tmp
         "assert 'tensorflow_hub' in sys.modules\n"
         "assert 'pkg_resources' not in sys.modules\n"
     )
-    run_program("program.py", cwd=tmp_path, TFHUB_CACHE_DIR=str(tmp_path))
+    run_program("run.py", cwd=tmp_path, TFHUB_CACHE_DIR=str(tmp_path))
 
 
 def test_a_module_that_cannot_learn_can_be_used_frozen(tmp_path):
@@ -324,7 +325,7 @@ def test_from_training_to_the_export(plain, data, tmp_path, tuning):
         tmp_path / "checkpoints",
     ]
     hub += ["--best_model_dir", tmp_path / "best"]
-    run_program("run.py", "--train_epochs", 2, *hub, cwd=tmp_path)
+    run_program("run.py", "--train_epochs", 1, *hub, cwd=tmp_path)
     evaluated = run_program("run.py", "evaluate", *hub, cwd=tmp_path).stdout
     metrics = json.loads((tmp_path / "evaluation/test/metrics.json").read_text())
     assert f"loss: {metrics['loss']:.6g}" in evaluated
@@ -342,12 +343,11 @@ def test_from_training_to_the_export(plain, data, tmp_path, tuning):
 
 
 @pytest.mark.slow
-def test_its_variables_can_be_on_a_parameter_server(plain, data, tmp_path):
+def test_its_variables_can_be_on_a_parameter_server(plain, data, tmp_path, request):
     words = ["--network", "hub", "--hub_module", plain, "--image_size", "null", "--fine_tuning"]
     for split in ("train", "validation", "test"):
         words += [f"--{split}_data", data / split]
     words += ["--model_dir", tmp_path / "now", "--best_model_dir", tmp_path / "best"]
-    words += ["--workers", 0, "--ps", 1, "--train_epochs", 2]
-    process = run_program("run.py", "cluster", *words, cwd=tmp_path)
-    assert "done: chief 0" in process.stdout
+    words += ["--workers", 0, "--ps", 1, "--train_epochs", 1]
+    assert "done: chief 0" in request.getfixturevalue("run_cluster")(*words)
     assert (tmp_path / "best" / "best.json").exists()

@@ -1,8 +1,6 @@
 """Optimizers against NumPy, the factor of their rate, and the gradients of a batch in splits."""
 
 import json
-import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -16,7 +14,9 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 # ruff: noqa: E402  `library` chooses Keras 2 before TensorFlow is imported
 from library import estimator  # isort: skip
+import forked
 import tensorflow as tf
+from conftest import LIMIT_SECS
 
 from library.distribute import Cluster, Parallel, average_over_replicas
 from library.nn import (
@@ -191,21 +191,17 @@ def weights_of(name: str, devices: int) -> list[list[float]]:
     return [model.get_variable_value(f"{n}/kernel").tolist() for n in ("body", "logits")]
 
 
-def in_a_process(*words: str) -> Any:
-    process = subprocess.run(
-        [sys.executable, __file__, *words], env=os.environ, capture_output=True, timeout=1200
-    )
-    assert process.returncode == 0, process.stderr[-3000:]
-    return json.loads(process.stdout.splitlines()[-1])
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("name", OPTIMIZERS)
-def test_factor_and_decay_are_the_same_on_two_devices(name):
-    one, two = weights_of(name, 1), in_a_process(name, "2")
-    assert one[0] != one[1]
-    np.testing.assert_allclose(one, two, rtol=1e-4)
+def test_factor_and_decay_are_the_same_on_two_devices(tmp_path):
+    out, err = tmp_path / "out", tmp_path / "err"
+    process = forked.start([__file__], tmp_path, {}, [out, err])
+    one = {name: weights_of(name, 1) for name in OPTIMIZERS}
+    assert process.wait(LIMIT_SECS) == 0, err.read_text()[-3000:]
+    two = json.loads(out.read_text().splitlines()[-1])
+    for name, (body, logits) in one.items():
+        assert body != logits
+        np.testing.assert_allclose([body, logits], two[name], rtol=1e-4, err_msg=name)
 
 
-if __name__ == "__main__":
-    print(json.dumps(weights_of(sys.argv[1], int(sys.argv[2]))))
+if __name__ == "__main__":  # two devices take a process of their own
+    print(json.dumps({name: weights_of(name, 2) for name in OPTIMIZERS}))

@@ -4,13 +4,12 @@ import collections
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import forked
 import hypothesis
 import hypothesis.strategies as st
 import numpy as np
@@ -253,17 +252,13 @@ record_dataset(dataset, "r", elements_per_file=int(sys.argv[1]))
 """
 
 
-def start_recording(folder: Path, elements_per_file: int) -> subprocess.Popen:
-    return subprocess.Popen(
-        [sys.executable, "-c", RECORDS, str(elements_per_file)],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def start_recording(folder: Path, elements_per_file: int) -> forked.Process:
+    (folder / "record.py").write_text(RECORDS)
+    command, outputs = ["record.py", str(elements_per_file)], [folder / "out", folder / "err"]
+    return forked.start(command, folder, {"PYTHONPATH": str(ROOT)}, outputs)
 
 
-def wait_for(folder: Path, pattern: str, count: int, process: subprocess.Popen) -> None:
+def wait_for(folder: Path, pattern: str, count: int, process: forked.Process) -> None:
     while len(list(folder.glob(pattern))) < count:
         assert process.poll() is None
         time.sleep(0.01)
@@ -274,7 +269,7 @@ def test_what_is_on_disk_replays_when_the_process_was_killed(tmp_path):
     process = start_recording(tmp_path, 40)
     wait_for(tmp_path, "r/record-*.tfrecord", 2, process)
     process.kill()
-    process.communicate()
+    process.wait()
     found = [int(first) for first, _ in replay_dataset(tmp_path / "r")]
     assert found == list(range(len(found)))
     assert len(found) >= 40, "recording.json comes after its last file"
@@ -289,12 +284,11 @@ def test_ctrl_c_keeps_the_file_that_is_being_written(tmp_path):
     wait_for(tmp_path, "r/.record-*.tmp", 1, process)
     time.sleep(0.5)
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=LIMIT_SECS)
-    assert process.returncode != 0
+    assert process.wait(LIMIT_SECS) != 0
     found = [int(first) for first, _ in replay_dataset(tmp_path / "r")]
     assert found == list(range(len(found)))
     assert 0 < len(found) < 100_000
-    assert f"{len(found)} elements are recorded in r, and replay" in errors
+    assert f"{len(found)} elements are recorded in r, and replay" in (tmp_path / "err").read_text()
 
 
 def test_what_a_failing_dataset_gave_is_kept(tmp_path):

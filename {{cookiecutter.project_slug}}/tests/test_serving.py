@@ -1,15 +1,16 @@
 """Prediction and export, in this process: files, tables, signatures and models for devices."""
 
 import base64
+import contextlib
 import csv
 import dataclasses
 import importlib.util
 import io
 import json
+import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import time
 import types
@@ -17,10 +18,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import forked
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import ROOT, convert, make_run
+from conftest import ROOT, convert, make_run, quick_network
 from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 
 from library.data import Target
@@ -463,10 +465,20 @@ def test_the_request_for_rest_is_one_for_the_signature(export):
     assert files[0] == warm_up(export)["single"][name].item()
 
 
+@pytest.fixture(scope="module")
+def for_devices(trained, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A checked export with models for devices, and what was printed."""
+    parent, printed = tmp_path_factory.mktemp("devices") / "export", io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
+        patch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+        export_model(trained.replace(export_dir=parent, tflite=True, check=True))
+    (folder,) = parent.iterdir()
+    return folder, printed.getvalue()
+
+
 @pytest.mark.slow
-def test_models_for_devices_give_what_their_report_says(exported, capsys, tmp_path):
-    exported(tflite=True)
-    (export,), printed = (tmp_path / "new").iterdir(), capsys.readouterr().out
+def test_models_for_devices_give_what_their_report_says(for_devices):
+    export, printed = for_devices
     extra = export / "assets.extra"
     assert (extra / "labels.txt").read_text(encoding="utf-8").splitlines() == classes(export)
     report = json.loads((extra / "tflite.json").read_text())
@@ -556,10 +568,9 @@ def test_an_onnx_model_answers_as_the_checkpoint_or_is_refused_at_once(exported,
 
 
 @pytest.mark.slow
-def test_the_check_has_a_line_for_all_that_is_exported(exported, capsys, tmp_path):
-    exported(tflite=True, check=True)
-    (export,) = (tmp_path / "new").iterdir()
-    _, agreements = capsys.readouterr().out.split("the export and the checkpoint on ")
+def test_the_check_has_a_line_for_all_that_is_exported(for_devices):
+    export, printed = for_devices
+    _, agreements = printed.split("the export and the checkpoint on ")
     rows = [line.split() for line in agreements.splitlines()[2:-1]]
     assert [row[0] for row in rows] == ["serving_default", "single", "tensors", *TFLITE]
     assert all(row[2:4] == ["of", "16"] for row in rows)
@@ -595,8 +606,8 @@ def test_a_kill_leaves_nothing_that_a_server_would_load(trained, tmp_path):
     settings = trained.settings
     folders = [f"--{name}={getattr(settings, name)}" for name in ("model_dir", "best_model_dir")]
     data = [f"--{name}={getattr(settings, name)}" for name in ("test_data", "validation_data")]
-    words = [sys.executable, ROOT / "run.py", "export", "--export_dir", tmp_path / "killed"]
-    process = subprocess.Popen([*words, "--tflite", *folders, *data], stdout=subprocess.DEVNULL)
+    words = ["export", f"--export_dir={tmp_path / 'killed'}", "--tflite", *folders, *data]
+    process = forked.start([str(ROOT / "run.py"), *words], tmp_path, {}, [Path(os.devnull)] * 2)
     while not list(tmp_path.glob("killed/temp-*/*/variables/*")):
         assert process.poll() is None
         time.sleep(0.02)
@@ -609,10 +620,11 @@ def test_a_kill_leaves_nothing_that_a_server_would_load(trained, tmp_path):
 # ---- other heads -------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module", params=["labels", "value"])
-def labeled(request, samples: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+@pytest.fixture(params=["labels", "value"])
+def labeled(request, samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """A run on files with several labels each, or with a number."""
-    folder, kind = tmp_path_factory.mktemp(request.param), request.param
+    folder, kind = tmp_path, request.param
+    quick_network(monkeypatch)
     files = sorted(path for path in (samples / "train").rglob("*") if path.is_file())
     texts = {
         "labels": lambda i: ["", "even", "third", "even;third"][(i % 2 == 0) + 2 * (i % 3 == 0)],

@@ -2,16 +2,14 @@
 
 import functools
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+import forked
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import LIMIT_SECS
+from conftest import LIMIT_SECS, quick_network
 from training_steps import train
 
 from library.nn import with_loss_scale
@@ -22,17 +20,12 @@ pytestmark = pytest.mark.slow  # many steps, on several devices
 PROGRAM = Path(__file__).parent / "training_steps.py"
 
 
-def losses_of(environment: dict[str, str] | None = None, **options: Any) -> list[float]:
+def losses_of(folder: Path, environment: dict[str, str], **options: Any) -> list[float]:
     """The losses in a process of its own."""
-    process = subprocess.run(
-        [sys.executable, PROGRAM, json.dumps(options)],
-        env={**os.environ, **(environment or {})},
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_SECS,
-    )
-    assert process.returncode == 0, process.stderr[-3000:]
-    return json.loads(process.stdout.splitlines()[-1])
+    out, err = folder / "out", folder / "err"
+    process = forked.start([str(PROGRAM), json.dumps(options)], folder, environment, [out, err])
+    assert process.wait(LIMIT_SECS) == 0, err.read_text()[-3000:]
+    return json.loads(out.read_text().splitlines()[-1])
 
 
 def weights(model: Any) -> dict[str, np.ndarray]:
@@ -51,7 +44,8 @@ def test_splits_of_a_batch_give_the_gradient_of_the_batch(parts):
         np.testing.assert_allclose(after[name], value, atol=1e-5, err_msg=name)
 
 
-def test_splits_of_a_batch_move_the_averages_of_batch_norm_one_after_the_other():
+def test_splits_of_a_batch_move_the_averages_of_batch_norm_one_after_the_other(monkeypatch):
+    quick_network(monkeypatch)
     _, model = train(steps=1, gradient_accumulation=4)
     _, again = train(steps=1, gradient_accumulation=4)
     first, second = weights(model), weights(again)
@@ -64,11 +58,12 @@ def test_splits_of_a_batch_move_the_averages_of_batch_norm_one_after_the_other()
     ("network", "optimizer", "rate"),
     [("cnn", "adam", 3e-4), ("linear", "adam", 3e-4), ("cnn", "sgd", 1e-2)],
 )
-def test_two_devices_give_the_loss_of_one_for_the_same_batch(network, optimizer, rate):
+def test_two_devices_give_the_loss_of_one_for_the_same_batch(tmp_path, network, optimizer, rate):
     """With dropout, batch norm and clipping; roundings that differ grow from step to step."""
     options = {"network": network, "optimizer": optimizer, "learning_rate": rate}
     options["clip_gradient_norm"] = 10.0
-    one, two = (losses_of(devices=devices, steps=50, **options) for devices in (1, 2))
+    one, _ = train(steps=50, **options)
+    two = losses_of(tmp_path, {}, devices=2, steps=50, **options)
     assert len(one) == 50
     assert one[-1] < 0.8 * one[0]
     difference = np.abs(np.array(one) - two)
@@ -128,11 +123,10 @@ def test_an_overflow_in_float16_changes_nothing_but_the_scale():
 
 @pytest.mark.slow
 def test_xla_compiles_and_gives_the_same_numbers(tmp_path):
-    plain = losses_of(steps=5, learning_rate=3e-4)
-    dump = {"XLA_FLAGS": f"--xla_dump_to={tmp_path}"}
-    compiled = losses_of(dump, steps=5, learning_rate=3e-4, xla=True)
-    assert len(list(tmp_path.glob("*before_optimizations.txt"))) > 5
+    dumped, none = tmp_path / "dumped", tmp_path / "none"
+    options = {"steps": 5, "learning_rate": 3e-4}
+    compiled = losses_of(tmp_path, {"XLA_FLAGS": f"--xla_dump_to={dumped}"}, **options, xla=True)
+    assert len(list(dumped.glob("*before_optimizations.txt"))) > 5
+    plain = losses_of(tmp_path, {"XLA_FLAGS": f"--xla_dump_to={none}"}, **options)
+    assert not list(none.glob("*"))
     np.testing.assert_allclose(compiled, plain, rtol=1e-4)
-    (tmp_path / "none").mkdir()
-    losses_of({"XLA_FLAGS": f"--xla_dump_to={tmp_path / 'none'}"}, steps=1)
-    assert not list((tmp_path / "none").iterdir())
