@@ -375,7 +375,7 @@ def test_a_killed_worker_rejoins_and_a_killed_server_ends_a_run_that_goes_on(
 ):
     run = tasks(chief=1, worker=2, ps=1)
     more = ("--train_epochs", 100_000, "--learning_rate", 1e-3, "--train_batch_size", 4)
-    more += ("--epochs_between_evals", 20, "--log_steps", 100)
+    more += ("--epochs_between_evals", 5, "--log_steps", 20)
     run.start_all(*more)
     run.wait_for("worker-1", "^step [1-9]")
     run.kill("worker-1")
