@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 import tensorflow as tf
-from conftest import make_run
+from conftest import make_run, quick_network
 
 from library.data import record_dataset, replay_dataset
 from library.train import (
@@ -28,6 +28,7 @@ from library.train import (
     Run,
     find_checkpoint,
     run_record,
+    start_training,
 )
 from library.util import UserError
 
@@ -120,6 +121,16 @@ def fuzz(
     file.write_bytes(content)
     read()
     assert lines >= lines_at_least * count
+
+
+@pytest.fixture(scope="module")
+def trained(data, tmp_path_factory) -> Run:
+    """A run after two epochs, with checkpoints that are read in no time."""
+    run = make_run(data, tmp_path_factory.mktemp("run"), train_epochs=2, train_batch_size=8)
+    with pytest.MonkeyPatch.context() as patch:
+        quick_network(patch)
+        start_training(run)
+    return run
 
 
 @pytest.fixture
