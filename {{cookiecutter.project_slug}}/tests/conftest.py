@@ -188,6 +188,15 @@ def quick_network(patch: pytest.MonkeyPatch) -> None:
     patch.setitem(NETWORKS, "cnn", network)
 
 
+def quick_model_fn(features: Any, labels: Any, mode: str, params: Any, run: Any) -> Any:
+    """That of the project, with a network of one layer."""
+    from project.model_fn import model_fn
+
+    with pytest.MonkeyPatch.context() as patch:
+        quick_network(patch)
+        return model_fn(features, labels, mode, params, run=run)
+
+
 @pytest.fixture
 def small_network(monkeypatch: pytest.MonkeyPatch) -> None:
     quick_network(monkeypatch)
@@ -195,10 +204,21 @@ def small_network(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> "Run":
-    """A run after two epochs, with its checkpoints and the best one. Do not train it further."""
+    """A run of a small network after two epochs, and its best. Do not train it further."""
     from library.train import start_training
 
     run = make_run(data, tmp_path_factory.mktemp("trained"), train_epochs=2, train_batch_size=8)
+    run = run.replace(model_fn=quick_model_fn)
+    start_training(run)
+    return run
+
+
+@pytest.fixture(scope="session")
+def trained_cnn(data: Path, tmp_path_factory: pytest.TempPathFactory) -> "Run":
+    """The same of the network that run.py has."""
+    from library.train import start_training
+
+    run = make_run(data, tmp_path_factory.mktemp("cnn"), train_epochs=1, train_batch_size=8)
     start_training(run)
     return run
 

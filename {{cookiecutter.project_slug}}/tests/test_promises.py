@@ -132,9 +132,10 @@ def test_a_broken_record_stops_evaluate_before_the_metrics(copy, capsys):
 
 
 @pytest.mark.slow
-def test_predict_writes_nothing_but_its_table(copy, samples, tmp_path):
-    folders = ["--model_dir", copy.settings.model_dir]
-    folders += ["--best_model_dir", copy.settings.best_model_dir]
+def test_predict_writes_nothing_but_its_table(trained_cnn, samples, tmp_path):
+    for name in ("checkpoints", "best"):
+        shutil.copytree(trained_cnn.dir / name, tmp_path / name)
+    folders = ["--model_dir", tmp_path / "checkpoints", "--best_model_dir", tmp_path / "best"]
     out = tmp_path.parent / f"{tmp_path.name}.csv"
     with read_only(tmp_path):
         words = ["predict", "--input", samples / "test", "--output", out, *folders]

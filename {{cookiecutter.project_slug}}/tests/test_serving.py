@@ -466,12 +466,12 @@ def test_the_request_for_rest_is_one_for_the_signature(export):
 
 
 @pytest.fixture(scope="module")
-def for_devices(trained, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+def for_devices(trained_cnn, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """A checked export with models for devices, and what was printed."""
     parent, printed = tmp_path_factory.mktemp("devices") / "export", io.StringIO()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
         patch.setenv("CUDA_VISIBLE_DEVICES", "-1")
-        export_model(trained.replace(export_dir=parent, tflite=True, check=True))
+        export_model(trained_cnn.replace(export_dir=parent, tflite=True, check=True))
     (folder,) = parent.iterdir()
     return folder, printed.getvalue()
 
@@ -602,8 +602,8 @@ def test_what_differs_from_the_checkpoint_is_not_exported(trained, exported, tmp
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="a kill is another thing there")
-def test_a_kill_leaves_nothing_that_a_server_would_load(trained, tmp_path):
-    settings = trained.settings
+def test_a_kill_leaves_nothing_that_a_server_would_load(trained_cnn, tmp_path):
+    settings = trained_cnn.settings
     folders = [f"--{name}={getattr(settings, name)}" for name in ("model_dir", "best_model_dir")]
     data = [f"--{name}={getattr(settings, name)}" for name in ("test_data", "validation_data")]
     words = ["export", f"--export_dir={tmp_path / 'killed'}", "--tflite", *folders, *data]

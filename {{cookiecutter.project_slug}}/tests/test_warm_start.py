@@ -29,8 +29,8 @@ def values(folder: Path, suffix: str = "") -> dict:
 
 
 @pytest.mark.slow
-def test_what_fits_is_taken_and_all_is_listed(data, trained, tmp_path):
-    first = trained.settings.best_model_dir
+def test_what_fits_is_taken_and_all_is_listed(data, trained_cnn, tmp_path):
+    first = trained_cnn.settings.best_model_dir
     before = values(first, "/average")
 
     still = ["--learning_rate", "1e-45", "--random_seed", 7]  # no step is that small
