@@ -46,7 +46,10 @@ def num_examples(run: Run, field: str = "train_data") -> int:
 
 
 def take(dataset: tf.data.Dataset, batches: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    return [(f["image"], labels) for f, labels in dataset.take(batches).as_numpy_iterator()]
+    options = tf.data.Options()
+    options.autotune.enabled = False  # it may hear of the end of an iterator many seconds later
+    taken = dataset.take(batches).with_options(options).as_numpy_iterator()
+    return [(f["image"], labels) for f, labels in taken]
 
 
 def take_in_a_graph(make, batches: int) -> list[tuple[np.ndarray, np.ndarray]]:
