@@ -5,6 +5,7 @@ import dataclasses
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -45,11 +46,14 @@ def num_examples(run: Run, field: str = "train_data") -> int:
     return Card.load(f"{getattr(run.settings, field)}.json").num_examples
 
 
-def take(dataset: tf.data.Dataset, batches: int) -> list[tuple[np.ndarray, np.ndarray]]:
+def taken(dataset: tf.data.Dataset, count: int) -> list[Any]:
     options = tf.data.Options()
     options.autotune.enabled = False  # it may hear of the end of an iterator many seconds later
-    taken = dataset.take(batches).with_options(options).as_numpy_iterator()
-    return [(f["image"], labels) for f, labels in taken]
+    return [*dataset.take(count).with_options(options).as_numpy_iterator()]
+
+
+def take(dataset: tf.data.Dataset, batches: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    return [(features["image"], labels) for features, labels in taken(dataset, batches)]
 
 
 def take_in_a_graph(make, batches: int) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -81,8 +85,8 @@ def keys(run: Run, start: int = 0, num_workers: int = 1, worker: int = 0, *, cou
     share = {"num_workers": num_workers, "worker": worker}
     records = train_records(run.settings, start, **share, classes_of=classes_of)
     target = run.model.target
-    names = records.take(count).map(lambda *record: parse(record[-1], target)["key"])
-    return [name.decode() for name in names.as_numpy_iterator()]
+    names = records.map(lambda *record: parse(record[-1], target)["key"])
+    return [name.decode() for name in taken(names, count)]
 
 
 @pytest.mark.parametrize("shuffle", ["global", "stream"])
