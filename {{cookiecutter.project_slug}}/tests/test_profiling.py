@@ -77,7 +77,7 @@ def test_the_storage_is_read_in_three_ways(data):
 
 # ---- a known bottleneck ------------------------------------------------------------------------
 
-SLEEP_SECS = 0.02
+SLEEP_SECS = 0.05
 
 
 def sleeping(seconds: float, x: tf.Tensor) -> tf.Tensor:
@@ -136,7 +136,7 @@ def test_the_verdict_is_right_where_the_bottleneck_is_known(
     monkeypatch.setattr("library.profile.measure.WARM_UP", 2)
     prepare(monkeypatch, 8 * SLEEP_SECS if expected == "model" else SLEEP_SECS)  # 8 in a batch
     run = make_run(data, tmp_path, train_batch_size=8, num_parallel_calls=1)
-    found = profile_training(run, seconds=0.4)
+    found = profile_training(run, seconds=1.2)
     printed = capsys.readouterr().out
     assert found["bottleneck"] == expected, printed
     assert "bottleneck: " in printed
