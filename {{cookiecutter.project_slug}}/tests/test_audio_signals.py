@@ -145,8 +145,9 @@ def slow_windows(length: int, win_len: int, stride: int, pad: bool, limit: int |
 
 
 @pytest.mark.parametrize("pad", [False, True])
-@pytest.mark.parametrize("stride", [None, 1, 3, 6])
-@pytest.mark.parametrize("win_len", [1, 3, 4])
+@pytest.mark.parametrize(
+    ("win_len", "stride"), [(1, None), (1, 3), (3, 1), (3, 3), (3, 6), (4, None), (4, 3)]
+)
 def test_windows_are_those_of_a_loop_over_each_signal(win_len, stride, pad):
     lengths = list(range(12))
     for limit in (None, 1, 2):

@@ -47,9 +47,7 @@ def num_examples(run: Run, field: str = "train_data") -> int:
 
 
 def taken(dataset: tf.data.Dataset, count: int) -> list[Any]:
-    options = tf.data.Options()
-    options.autotune.enabled = False  # it may hear of the end of an iterator many seconds later
-    return [*dataset.take(count).with_options(options).as_numpy_iterator()]
+    return [*dataset.take(count).as_numpy_iterator()]
 
 
 def take(dataset: tf.data.Dataset, batches: int) -> list[tuple[np.ndarray, np.ndarray]]:

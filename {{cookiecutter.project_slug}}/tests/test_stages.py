@@ -1,7 +1,8 @@
-"""Marks in a chain of tf.data: they change nothing, and the chain is cut at each of them."""
+"""Chains of tf.data: marks change nothing, and a chain is cut at each; nothing is autotuned."""
 
 import pytest
 import tensorflow as tf
+from conftest import make_run
 
 from library.data import one_call, prefetch_to_device, stage, stages_of
 
@@ -82,3 +83,20 @@ def test_what_goes_wrong_in_a_chain_is_raised():
     with pytest.raises(ZeroDivisionError):
         stages_of(lambda: stage("read")(build()) and 1 / 0)
     assert elements(build()) == WHOLE
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"shuffle": "stream"}, {"sampling": "balanced"}, {"cache": "memory"}, {"cache": "file"}],
+    ids=str,
+)
+def test_no_input_waits_for_the_autotuner_when_it_ends(data, tmp_path, options):
+    run = make_run(data, tmp_path, cache_dir=str(tmp_path / "cache"), **options).for_training()
+    (content,) = run.modality.encoded_examples(run.settings.train_data, [0])
+    for dataset in (
+        run.inputs.train_input(run),
+        run.inputs.evaluation_input(run, run.settings.validation_data),
+        run.inputs.overfit_input(run.replace(overfit=4)),
+        run.inputs.prediction_input(run, [(b"key", content)]),
+    ):
+        assert dataset.options().autotune.enabled is False

@@ -12,7 +12,7 @@ from library.audio.archives import Archive
 from library.audio.files import wav_bytes
 from library.audio.ops import random_window, random_windows
 from library.config import Settings
-from library.data import BlockCache, Source, read_by_id, train_records
+from library.data import BlockCache, Source, read_by_id, train_records, without_autotuner
 from library.util import UserError
 
 PLAYED = 45_000
@@ -90,7 +90,7 @@ def read_clips(archive: Archive, num_parallel_calls: int) -> Callable:
         key, waveform = tf.numpy_function(read_clip, [number], types, stateful=False)
         return number, tf.ensure_shape(key, []), tf.ensure_shape(waveform, [None])
 
-    return lambda ids: ids.map(read, num_parallel_calls=num_parallel_calls)
+    return lambda ids: without_autotuner(ids).map(read, num_parallel_calls=num_parallel_calls)
 
 
 def train_keys(settings: Settings, start: int, count: int) -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from library.audio.archives import Archive
+from library.data import without_autotuner
 
 WINDOWS_PER_CALL = 64
 """Windows that one call of Python reads."""
@@ -43,8 +44,9 @@ def random_windows(
         return numbers, ids, tf.ensure_shape(windows, [None, win_len])
 
     def transformation(samples: tf.data.Dataset) -> tf.data.Dataset:
-        drawn = samples.map(draw, num_parallel_calls=num_parallel_calls).batch(WINDOWS_PER_CALL)
-        return drawn.map(read, num_parallel_calls=num_parallel_calls).unbatch()
+        drawn = without_autotuner(samples).map(draw, num_parallel_calls=num_parallel_calls)
+        batches = drawn.batch(WINDOWS_PER_CALL)
+        return batches.map(read, num_parallel_calls=num_parallel_calls).unbatch()
 
     return transformation
 

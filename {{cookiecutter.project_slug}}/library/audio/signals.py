@@ -8,6 +8,7 @@ import soundfile
 import tensorflow as tf
 
 from library.audio.files import read_audio
+from library.data import without_autotuner
 from library.util import BadFileError, UserError, files_below, is_junk
 
 
@@ -57,7 +58,7 @@ def dataset_from_dir(path: str | Path, infinite: bool = False) -> tf.data.Datase
 
     indices = tf.data.Dataset.range(len(files))
     indices = indices.repeat() if infinite else indices
-    return indices.map(element, num_parallel_calls=tf.data.AUTOTUNE)
+    return without_autotuner(indices).map(element, num_parallel_calls=tf.data.AUTOTUNE)
 
 
 def _labeled_files(root: Path) -> tuple[list[str], list[Path], np.ndarray]:

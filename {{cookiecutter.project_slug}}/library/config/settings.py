@@ -141,7 +141,7 @@ class SpeedSettings:
     mixed_precision: bool = option(
         False, "compute in float16 on a GPU, bfloat16 on a CPU; variables stay float32"
     )
-    num_parallel_calls: int = option(-1, "examples read in parallel; -1: autotune", minimum=-1)
+    num_parallel_calls: int = option(-1, "examples read in parallel; -1: one per core", minimum=-1)
     prefetch_size: int = option(2, "batches to prepare in advance", minimum=1)
     prefetch_to_device: str | None = option(None, "device to copy batches to early, as /gpu:0")
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from library.data.sources import Hdf5Rows, Joined, list_files, read_by_id, read_files
     from library.data.sources import read_generator, read_in_order, read_stream, read_strings
     from library.data.stages import one_call, prefetch_to_device, stage, stages_of
+    from library.data.stages import without_autotuner
     from library.data.tfrecord import DamagedRecordError, Reader, find_records, index_of
     from library.data.tfrecord import read_record, verify, write_index, write_shard
 else:

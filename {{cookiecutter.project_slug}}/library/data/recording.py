@@ -29,6 +29,7 @@ from library.data.card import expect_sizes
 from library.data.order import shuffle_and_repeat
 from library.data.recording_card import CARD, RecordFile, Recording, describe, spec_of
 from library.data.sources import read_by_id
+from library.data.stages import without_autotuner
 from library.data.tfrecord import Records, frame, index_of
 from library.util import Progress, UserError, check_folder, replacing
 
@@ -151,7 +152,7 @@ class _Rows:
 
     def __iter__(self) -> Iterator[list[bytes]]:
         """Several at once, since TensorFlow's threads and Python wait for each other each time."""
-        rows = self.dataset.map(self._row, tf.data.AUTOTUNE, deterministic=True)
+        rows = without_autotuner(self.dataset).map(self._row, tf.data.AUTOTUNE, deterministic=True)
         try:
             for batch in rows.batch(ELEMENTS_AT_ONCE).prefetch(1):
                 yield from map(self._records, batch.numpy().tolist())
@@ -261,7 +262,7 @@ def replay_dataset(
         rows = ids.apply(read_by_id(elements, tf.data.AUTOTUNE)).map(lambda number, row: row)
     else:
         first_epoch, skipped = divmod(start, max(total, 1))
-        rows = tf.data.TFRecordDataset(list(sizes), recording.compression)
+        rows = without_autotuner(tf.data.TFRecordDataset(list(sizes), recording.compression))
         rows = rows.batch(width, drop_remainder=True) if width > 1 else rows
         rows = rows.repeat(epochs and max(0, epochs - first_epoch)).skip(skipped)
 

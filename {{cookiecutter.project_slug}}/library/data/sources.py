@@ -24,7 +24,7 @@ from library.data.card import Card
 from library.data.modality import Source
 from library.data.order import shuffle_and_repeat
 from library.data.remote import NO_CACHE, BlockCache
-from library.data.stages import Transformation
+from library.data.stages import Transformation, without_autotuner
 from library.data.tfrecord import Reader
 from library.util import UserError
 
@@ -48,7 +48,7 @@ def read_by_id(source: Source, num_parallel_calls: int) -> Transformation:
 
     Returns:
         From a dataset of int64 scalars to one of (id, content); from a dataset of (..., id) to one
-        of (..., id, content). -1 parallel calls, each for a batch of ids: autotune.
+        of (..., id, content). -1 parallel calls, each for a batch of ids: one for each core.
     """
 
     def read(*keys: tf.Tensor) -> tuple[tf.Tensor, ...]:
@@ -57,7 +57,8 @@ def read_by_id(source: Source, num_parallel_calls: int) -> Transformation:
         return *keys, tf.ensure_shape(contents, [None, *source.shape])
 
     def transformation(ids: tf.data.Dataset) -> tf.data.Dataset:
-        return ids.batch(IDS_PER_CALL).map(read, num_parallel_calls=num_parallel_calls).unbatch()
+        batches = without_autotuner(ids).batch(IDS_PER_CALL)
+        return batches.map(read, num_parallel_calls=num_parallel_calls).unbatch()
 
     return transformation
 
@@ -99,7 +100,7 @@ def list_files(pattern: str) -> list[str]:
 def read_files(files: Sequence[str], num_parallel_calls: int) -> Transformation:
     """From a dataset of ids to one of (name, bytes of the file), both strings."""
     names = tf.constant(files)
-    return lambda ids: ids.map(
+    return lambda ids: without_autotuner(ids).map(
         lambda number: (names[number], tf.io.read_file(names[number])), num_parallel_calls
     )
 
@@ -121,7 +122,8 @@ def read_in_order(
     if URL.match(str(path)) and read_shard is read_tfrecords:
         reader = Reader(path, blocks)
         return tf.data.Dataset.range(reader.num_examples).apply(read_by_id(reader, AHEAD))
-    return tf.data.Dataset.from_tensor_slices(_shards(path)).flat_map(read_shard)
+    shards = tf.data.Dataset.from_tensor_slices(_shards(path))
+    return without_autotuner(shards).flat_map(read_shard)
 
 
 def _shards(path: str | Path) -> tuple[list[str], np.ndarray, np.ndarray]:
@@ -205,7 +207,7 @@ def read_stream(
 
     orders = shuffle_and_repeat(num_shards, seed, first_epoch * num_shards).batch(num_shards)
     windows = orders.enumerate(first_epoch).flat_map(read_epoch).prefetch(1)
-    numbered = windows.enumerate(first_epoch * num_windows + first_window)
+    numbered = without_autotuner(windows).enumerate(first_epoch * num_windows + first_window)
     return numbered.flat_map(shuffled).skip(skipped)
 
 
@@ -226,7 +228,8 @@ def read_generator(
     def run() -> Iterator[tuple[Any, Any]]:
         return itertools.chain.from_iterable(map(examples, itertools.count()))
 
-    return tf.data.Dataset.from_generator(run, output_signature=signature).skip(start)
+    made = tf.data.Dataset.from_generator(run, output_signature=signature)
+    return without_autotuner(made).skip(start)
 
 
 def read_strings(pairs: Iterable[tuple[bytes, bytes]]) -> tf.data.Dataset:
@@ -238,7 +241,8 @@ def read_strings(pairs: Iterable[tuple[bytes, bytes]]) -> tf.data.Dataset:
             yield tuple(zip(*some, strict=True))
 
     strings = tf.TensorSpec([None], tf.string)
-    return tf.data.Dataset.from_generator(chunks, output_signature=(strings, strings)).unbatch()
+    made = tf.data.Dataset.from_generator(chunks, output_signature=(strings, strings))
+    return without_autotuner(made).unbatch()
 
 
 # ---- HDF5 --------------------------------------------------------------------------------------

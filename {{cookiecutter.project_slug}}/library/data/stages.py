@@ -9,6 +9,7 @@ has the stages read, decode, augment and batch. Marks add nothing to the dataset
 """
 
 import contextvars
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -33,11 +34,24 @@ def stage(name: str) -> Transformation:
     return mark
 
 
+def without_autotuner(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Let -1 parallel calls be one for each core, in this dataset and in all that is made of it.
+
+    The autotuner of tf.data sleeps twice as long each time, up to a minute, and may not hear that
+    its iterator ends, which waits for it: of evaluations and trainings, every seventh or so.
+    """
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    if hasattr(options.autotune, "initial_parallelism"):  # 2.15: at most 16
+        options.autotune.initial_parallelism = os.cpu_count() or 1
+    return dataset.with_options(options)
+
+
 def one_call(*functions: Callable, num_parallel_calls: int) -> Transformation:
     """Map functions of an example, one after another in a single call, each a stage of its name.
 
     An example that goes from call to call also goes from core to core: one call is faster. What one
-    function returns are the arguments of the next. -1 parallel calls: autotune.
+    function returns are the arguments of the next. -1 parallel calls: see `without_autotuner`.
     """
 
     def transformation(dataset: tf.data.Dataset) -> tf.data.Dataset:
