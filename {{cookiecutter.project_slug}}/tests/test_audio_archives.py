@@ -103,9 +103,9 @@ def test_a_thread_opens_a_file_once(stored, monkeypatch):
     monkeypatch.setattr(h5py, "File", counting)
 
     def make() -> tf.data.Dataset:
-        return samples_of(range(64 * 50)).apply(random_windows(archive, 20, seed=0)).prefetch(10)
+        return samples_of(range(64 * 20)).apply(random_windows(archive, 20, seed=0)).prefetch(10)
 
-    assert len(in_a_graph(make, 64 * 50)) == len(elements(make())) == 64 * 50
+    assert len(in_a_graph(make, 64 * 20)) == len(elements(make())) == 64 * 20
     archive.waveform(np.int64(0))
     assert len(set(opened)) == len(opened)
     assert {path for path, _ in opened} == set(archive.shards)

@@ -1,10 +1,12 @@
 """Audio clips at a URL: those of local files, whatever fails on the way."""
 
+import gc
 from pathlib import Path
 
 import fsspec
 import numpy as np
 import pytest
+import tensorflow as tf
 from made_audio import WAVEFORMS, noises, write_set
 from storage_server import Server
 
@@ -12,6 +14,13 @@ from library.audio import Archive, train_windows
 from library.config import Settings
 from library.data import BlockCache, DamagedRecordError
 from library.util import UserError
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_other_files() -> None:
+    """Archives of other tests are closed: HDF5 looks at all that is open when it closes a file."""
+    tf.compat.v1.reset_default_graph()  # which holds what was called in tf.data
+    gc.collect()
 
 
 @pytest.fixture

@@ -152,19 +152,24 @@ def test_what_is_recorded_is_replayed(
 
 
 @pytest.mark.parametrize(
-    "dataset",
+    "make",
     [
-        tf.data.Dataset.range(7).map(lambda i: tf.RaggedTensor.from_row_lengths(tf.range(i), [i])),
-        tf.data.Dataset.range(7).map(lambda i: tf.range(i)).ragged_batch(3),
-        tf.data.Dataset.range(5).map(lambda i: {"a": tf.sparse.from_dense([0, i, 0]), "b": None}),
-        tf.data.Dataset.range(10).map(lambda i: (i, {"x": tf.eye(2)})).batch(4),
-        tf.data.Dataset.from_tensors(Point(1.0, ("two", 3))).repeat(3),
-        tf.data.Dataset.from_tensors({2: 1.0, 10: 2.0, 1: "three"}).repeat(3),
-        tf.data.Dataset.range(0).map(lambda i: {"never": tf.zeros([3, 4])}),
+        lambda: tf.data.Dataset.range(7).map(
+            lambda i: tf.RaggedTensor.from_row_lengths(tf.range(i), [i])
+        ),
+        lambda: tf.data.Dataset.range(7).map(lambda i: tf.range(i)).ragged_batch(3),
+        lambda: tf.data.Dataset.range(5).map(
+            lambda i: {"a": tf.sparse.from_dense([0, i, 0]), "b": None}
+        ),
+        lambda: tf.data.Dataset.range(10).map(lambda i: (i, {"x": tf.eye(2)})).batch(4),
+        lambda: tf.data.Dataset.from_tensors(Point(1.0, ("two", 3))).repeat(3),
+        lambda: tf.data.Dataset.from_tensors({2: 1.0, 10: 2.0, 1: "three"}).repeat(3),
+        lambda: tf.data.Dataset.range(0).map(lambda i: {"never": tf.zeros([3, 4])}),
     ],
     ids=["ragged", "ragged batches", "sparse", "batches", "named tuples", "int keys", "none"],
 )
-def test_composite_and_batched_elements_are_replayed(tmp_path, dataset):
+def test_composite_and_batched_elements_are_replayed(tmp_path, make):
+    dataset = make()
     count = record_dataset(dataset, tmp_path / "r", elements_per_file=2)
     replayed = expect_replay(tmp_path / "r", dataset, count)
     assert str(replayed.element_spec) == str(dataset.element_spec)
@@ -307,41 +312,43 @@ def test_what_a_failing_dataset_gave_is_kept(tmp_path):
 
 # ---- what is refused ---------------------------------------------------------------------------
 
-NUMBERS = tf.data.Dataset.range(5)
+
+def numbers() -> tf.data.Dataset:
+    return tf.data.Dataset.range(5)
 
 
 @pytest.mark.parametrize(
-    ("dataset", "options", "message"),
+    ("make", "options", "message"),
     [
-        (NUMBERS.repeat(), {}, "num_elems: must be given, since the dataset has no end"),
-        (NUMBERS, {"num_elems": 0}, r"num_elems: .* at least 1 \(got 0\)"),
-        (NUMBERS, {"elements_per_file": 0}, r"elements_per_file: .* at least 1 \(got 0\)"),
-        (NUMBERS, {"elements_per_file": 2.5}, r"elements_per_file: .* \(got 2.5\)"),
-        (NUMBERS, {"compression": "zip"}, "compression: must be None, GZIP or ZLIB"),
-        (NUMBERS.window(2), {}, "dataset: DatasetSpec.* cannot be recorded"),
+        (lambda: numbers().repeat(), {}, "num_elems: must be given, since the dataset has no end"),
+        (numbers, {"num_elems": 0}, r"num_elems: .* at least 1 \(got 0\)"),
+        (numbers, {"elements_per_file": 0}, r"elements_per_file: .* at least 1 \(got 0\)"),
+        (numbers, {"elements_per_file": 2.5}, r"elements_per_file: .* \(got 2.5\)"),
+        (numbers, {"compression": "zip"}, "compression: must be None, GZIP or ZLIB"),
+        (lambda: numbers().window(2), {}, "dataset: DatasetSpec.* cannot be recorded"),
     ],
 )
 def test_what_cannot_be_recorded_is_refused_before_anything_is_written(
-    tmp_path, dataset, options, message
+    tmp_path, make, options, message
 ):
     with pytest.raises(UserError, match=message):
-        record_dataset(dataset, tmp_path / "r", **options)
+        record_dataset(make(), tmp_path / "r", **options)
     assert not (tmp_path / "r").exists()
 
 
 def test_a_folder_that_holds_something_is_not_written_to(tmp_path):
     folder = tmp_path / "r"
-    record_dataset(NUMBERS, folder, elements_per_file=1)
+    record_dataset(numbers(), folder, elements_per_file=1)
     with pytest.raises(UserError, match="holds a recording: use overwrite=True"):
-        record_dataset(NUMBERS, folder)
-    record_dataset(NUMBERS.take(2), folder, overwrite=True)
+        record_dataset(numbers(), folder)
+    record_dataset(numbers().take(2), folder, overwrite=True)
     assert sorted(os.listdir(folder)) == ["record-00000.tfrecord", "recording.json"]
     (folder / "recording.json").unlink()
     with pytest.raises(UserError, match="left by a killed recording: use overwrite=True"):
-        record_dataset(NUMBERS, folder)
+        record_dataset(numbers(), folder)
     (folder / "thesis.tex").write_text("mine")
     with pytest.raises(UserError, match="holds thesis.tex, which is not of a recording"):
-        record_dataset(NUMBERS, folder, overwrite=True)
+        record_dataset(numbers(), folder, overwrite=True)
     assert (folder / "record-00000.tfrecord").exists()
 
 
@@ -362,13 +369,13 @@ def change_card(folder: Path, **changes: Any) -> None:
     ],
 )
 def test_a_recording_that_is_not_whole_is_named(tmp_path, damage, message):
-    record_dataset(NUMBERS, tmp_path / "r", elements_per_file=3)
+    record_dataset(numbers(), tmp_path / "r", elements_per_file=3)
     damage(tmp_path / "r")
     with pytest.raises(UserError, match=message):
         replay_dataset(tmp_path / "r")
 
 
 def test_a_compressed_recording_is_not_shuffled(tmp_path):
-    record_dataset(NUMBERS, tmp_path / "r", compression="GZIP")
+    record_dataset(numbers(), tmp_path / "r", compression="GZIP")
     with pytest.raises(UserError, match="is compressed, and can be read in order only"):
         replay_dataset(tmp_path / "r", shuffle=True)

@@ -130,7 +130,7 @@ def test_the_export_gives_what_prediction_gives(trained, samples, tmp_path):
 
 
 @pytest.mark.usefixtures("small_network")
-@pytest.mark.parametrize("task", ["labels", "value"])
+@pytest.mark.parametrize("task", ["labels", pytest.param("value", marks=pytest.mark.slow)])
 def test_the_labels_alone_choose_the_head(task, tmp_path, capsys):
     """Trained from a cache, evaluated and predicted, windows of a clip averaged."""
     folder, cells = tmp_path / "in", {"labels": "f1_micro", "value": "mean_absolute_error"}
@@ -154,12 +154,14 @@ def test_the_labels_alone_choose_the_head(task, tmp_path, capsys):
         assert all(np.isfinite(float(row["value"])) for row in rows)
 
 
+@pytest.mark.slow
 def test_a_stream_trains_and_keeps_its_place(data, small_network, tmp_path):
     run = make_run(data, tmp_path, shuffle="stream", train_epochs=1, train_batch_size=16)
     start_training(run)
     assert tf.train.latest_checkpoint(run.settings.model_dir)
 
 
+@pytest.mark.slow
 def test_a_model_that_can_learn_overfits_a_few_clips(data, tmp_path, capsys):
     start_training(make_run(data, tmp_path, overfit=6))
     assert re.search(r"the model can learn: loss 0.00\d+ after \d+ steps", capsys.readouterr().out)
