@@ -19,6 +19,13 @@ def test_the_project_of_images_passes_its_tests_where_it_is_rendered(projects):
     assert " passed" in python(*PYTEST, *files, cwd=projects["images"])
 
 
+def test_the_project_of_audio_passes_the_tests_of_its_own_files(projects):
+    # Which do not run in place.
+    files = [f"tests/test_audio_{name}.py" for name in ("convert", "input_fn", "run")]
+    words = ["-n", "logical", "--dist", "worksteal"]
+    assert " passed" in python(*PYTEST, *words, *files, cwd=projects["audio"])
+
+
 SAME = [
     "beam",
     "command_line",
