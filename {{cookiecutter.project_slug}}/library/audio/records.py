@@ -36,7 +36,7 @@ QUIETEST = 1e-3
 """Share of the loudest energy: what is below differs from copy to copy in an MP3."""
 RANGE_DB = 80.0
 AT_ONCE = 2**16
-"""Samples: so many have their energies computed with others, which takes less time, and memory."""
+"""Samples: shorter parts of a clip are computed together, in less time; longer ones one by one."""
 LOWEST_RATE, HIGHEST_RATE, MAX_DEFAULT_RATE = 1000, 192_000, 16_000
 """Samples per second; more than the last, which speech does not need, have to be asked for."""
 
@@ -174,7 +174,7 @@ def _thumbnail(waveform: np.ndarray, rate: int) -> bytes:
     They are relative to the loudest one, in decibels, RANGE_DB in 255 levels.
     """
     parts = np.array_split(waveform / np.float32(32768), EDGE)
-    # In one call those of the same length, of which there are two, but for those that are large.
+    # Of two lengths, one sample apart.
     calls = itertools.groupby(parts, lambda part: len(part) if len(part) < AT_ONCE else object())
     energies = np.concatenate([_band_energies(np.array([*some]), rate) for _, some in calls])
     decibels = 10 * np.log10(energies / max(energies.max(), 1e-12) + QUIETEST)
