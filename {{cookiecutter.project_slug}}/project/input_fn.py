@@ -36,7 +36,8 @@ def train_input(run: Run) -> tf.data.Dataset:
     training that stopped after `run.start` examples sees what it would have seen.
 
     Returns:
-        Batches of ({"image": [batch, size, size, 3]}, labels [batch, ...]).
+        Batches of ({"image": [batch, size, size, 3]}, labels [batch, ...]); with record_features,
+        of {"features": [batch, LITE0_FEATURES]} instead.
     """
     settings, params, target = run.settings, run.hyperparameters, run.model.target
     size = params.input_size

@@ -35,7 +35,10 @@ class Network:
     )
     # Checkpoints hold averages of what is trained.
     fine_tuned_blocks: int | None = architecture(
-        None, "train only the last N of 16 blocks of efficientnet_lite0; null: all", minimum=1
+        None,
+        "with fine_tuning, train only the last N of 16 blocks of efficientnet_lite0; null: all",
+        minimum=1,
+        maximum=16,
     )
     record_features: bool = option(
         False, "compute the features of a frozen efficientnet_lite0 once, without augmentation"
@@ -54,7 +57,7 @@ class Input:
         "type of images on their way to the device; uint8 is a quarter of the bytes",
         choices=("float32", "uint8"),
     )
-    antialias: bool = option(True, "average pixels when images shrink; else sample them")
+    antialias: bool = architecture(True, "average pixels when images shrink; else sample them")
     min_crop_area: float = architecture(
         0.8,
         "smallest share of an image in a training crop; of the central crop in evaluation",

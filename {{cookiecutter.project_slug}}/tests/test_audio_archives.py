@@ -297,6 +297,12 @@ def test_a_label_of_another_kind_is_a_fault(tmp_path, target, labels, name, valu
         Archive(path)
 
 
+def test_a_shard_that_ended_its_reader_is_not_read_again(stored):
+    shard = Path(f"{stored}-00000-of-00003.h5")
+    with pytest.raises(DamagedRecordError, match=f"{shard.name}: after clip 1, crashed"):
+        [*check_shard(shard, Target("none"), {1: "crashed"}, lambda number, size: None)]
+
+
 def test_the_classes_and_sizes_of_a_shard_are_told(tmp_path):
     path = write_set(tmp_path / "train", WAVEFORMS, target=NINE, labels=SEVERAL)
     sizes = []

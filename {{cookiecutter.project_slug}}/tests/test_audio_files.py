@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from made_audio import MONO, NOISE, RATE, WAVEFORM, chunk, encoded, sine, upper, wav
 
-from library.audio import canonical_waveform, read_audio, wav_bytes
+from library.audio import canonical_waveform, measures, read_audio, wav_bytes
 from library.util import BadFileError
 
 
@@ -154,6 +154,17 @@ def test_changed_bytes_give_samples_or_a_reason():
             assert len(waveform)
             used += 1
     assert 40 < used < 360
+
+
+@pytest.mark.filterwarnings("error")
+def test_headers_of_changed_bytes_are_read_in_silence(tmp_path):
+    random, file = np.random.default_rng(0), tmp_path / "x"
+    for _ in range(200):
+        data = bytearray(encoded(WAVEFORM, "AIFF"))
+        for position in random.integers(100, size=3):
+            data[position] ^= 1 << random.integers(8)
+        file.write_bytes(data)
+        measures(file)  # the traceback of what libsndfile calls would be a warning
 
 
 # ---- the canonical waveform ---

@@ -76,6 +76,7 @@ def test_file_names_need_not_be_text(tmp_path):
     [
         ({}, ["HERE: there is no such folder"]),
         ({"a_b_1_wav": b""}, ["HERE/a/b/1.wav: "]),
+        ({"a_1_raw": wav(MONO)}, ["HERE/a/1.raw: not an audio file"]),
         (
             {"a_1_wav": b"", "a_2_wav": wav(MONO), "b_3_wav": b"no sound"},
             ["HERE/a/1.wav: ", "HERE/b/3.wav: Format not recognised."],

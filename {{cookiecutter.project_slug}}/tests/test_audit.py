@@ -218,5 +218,10 @@ def test_an_audit_writes_tables_and_a_page_and_resumes(samples, tmp_path, capsys
     assert f"<dt>predicted as labeled</dt><dd>{correct:.1%}</dd>" in page
     assert len(re.findall("<img", page)) >= 6 * min(24, len(suspects))
     assert ("<audio" in page) == (modality.UNIT == "audio clips")
+    convert(samples / "test", data, "validation", "--overwrite", "--random_seed", 7)
+    with monkeypatch.context() as patch:
+        patch.setattr("library.audit.audit.start_training", stop)
+        with pytest.raises(KeyboardInterrupt):  # what is kept is of other data
+            audit_labels(run)
     convert(root, data, "cleaned", "--leave_out", folder / "suspects.csv", "--relabel", table)
     assert len(labels_of(data / "cleaned")) == len(files) - len(suspects)

@@ -13,6 +13,7 @@ from conftest import write_records
 
 from library.config import Settings
 from library.data import train_records
+from library.data.cache import free_memory
 from library.util import UserError
 
 COUNT = 30
@@ -136,11 +137,16 @@ def test_memory_that_is_free_is_that_of_the_container(settings, tmp_path, monkey
     monkeypatch.setattr("library.data.cache.CONTAINER", tmp_path)
     (tmp_path / "memory.current").write_text("1000\n")
     (tmp_path / "memory.max").write_text("5000\n")
+    (tmp_path / "memory.stat").write_text("anon 900\ninactive_file 100\n")
     kept = dataclasses.replace(settings, cache="memory")
     with pytest.raises(UserError, match="no room"):
         contents(kept)
     (tmp_path / "memory.max").write_text("max\n")
     assert contents(kept)
+    (tmp_path / "memory.max").write_text(f"{2**30}\n")
+    (tmp_path / "memory.current").write_text(f"{2**30}\n")  # full of files that were read
+    (tmp_path / "memory.stat").write_text(f"anon 900\ninactive_file {2**29}\n")
+    assert free_memory() == 2**29
 
 
 def test_a_dataset_from_elsewhere_is_kept(settings):

@@ -121,8 +121,8 @@ def test_a_cluster_of_one_has_a_chief(monkeypatch, job, task):
         (tf_config({"works": ["a:1"]}), "job works is not one of .*did you mean worker"),
         (tf_config({"worker": "a:1"}), "job worker: a:1 is not a list of host:port"),
         (tf_config({"worker": ["a"]}), "is not a list of host:port"),
-        (tf_config({"worker": ["a:1"], "ps": ["c:1"]}), "has one chief"),
-        (tf_config({"chief": ["a:1", "a:2"]}), "has one chief"),
+        (tf_config({"worker": ["a:1"], "ps": ["c:1"]}), "with parameter servers exactly one"),
+        (tf_config({"chief": ["a:1", "a:2"]}), "has at most one chief"),
         (tf_config({"chief": ["a:1"], "ps": []}), r"job ps: \[\] is not a list"),
         (tf_config({"worker": ["a:1", "a:1"]}), "a:1 is the address of two tasks"),
         ({"cluster": CLUSTER}, "task is not a mapping"),
@@ -185,6 +185,21 @@ def test_a_batch_that_workers_cannot_divide_is_one_line(
         start_training(make_run(data, tmp_path, train_batch_size=10, **more))
     assert len(error.value.lines) == 1
     assert not [*tmp_path.iterdir()]
+
+
+def test_a_cluster_does_not_overfit(data, monkeypatch, tmp_path):
+    monkeypatch.setenv("TF_CONFIG", json.dumps(tf_config({"worker": ["host:1", "host:2"]})))
+    with pytest.raises(UserError, match="^overfit: needs one process, without TF_CONFIG$"):
+        start_training(make_run(data, tmp_path, train_batch_size=8, overfit=4))
+
+
+def test_any_way_to_write_an_address_is_tried():
+    with socket.socket(socket.AF_INET6) as server:
+        server.bind(("::1", 0))
+        server.listen(1)
+        wait_until_there({"ps 0": f"[::1]:{server.getsockname()[1]}"}, secs=0)
+    with pytest.raises(RunError, match="ps 0"):
+        wait_until_there({"ps 0": "a..b:1"}, secs=0)
 
 
 @contextlib.contextmanager

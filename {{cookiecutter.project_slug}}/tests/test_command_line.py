@@ -110,6 +110,7 @@ def test_the_folders_of_a_run_follow_from_its_name():
 def test_predict_takes_files_without_a_flag():
     line = parse("predict", "x.jpg", "--top_k", 2, "photos", "--model", "latest", "y.jpg")
     assert line.settings.input == ("x.jpg", "photos", "y.jpg")
+    assert parse("predict", "-").settings.input == ("-",)
     line = parse("predict", "--input", "a", "b", "--top_k", 1, "c")
     assert line.settings.input == ("a", "b", "c")
 
@@ -141,9 +142,9 @@ def test_folders_that_are_given_are_kept():
     assert settings.best_model_dir == ROOT / "runs" / "wide" / "best"
 
 
-@pytest.mark.parametrize("name", ["a/b", "..", "", "two words", "ä", ".hidden"])
+@pytest.mark.parametrize("name", ["a/b", "..", "", "two words", "ä", ".hidden", "-x"])
 def test_a_run_is_named_so_that_it_is_one_folder(name):
-    (line,) = mistakes("--run", name)
+    (line,) = mistakes(f"--run={name}")
     assert line.startswith(f"command line: run: {name or 'nothing'} is not a name of letters")
 
 
@@ -286,6 +287,13 @@ def test_all_mistakes_are_told_at_once(sets):
         "hyperparameters.yaml:2, set default",
         "command",
     ]
+
+
+def test_words_of_a_path_are_no_options(sets):
+    text = "default:\n  model_dir: /x/model[1]/c\n"
+    (sets / "project.yaml").write_text(text, encoding="utf-8")
+    (line,) = mistakes("--model", "latest", root=sets)
+    assert line.startswith("project.yaml:2, set default: model_dir: ")
 
 
 def test_all_contradictions_are_told_at_once():

@@ -450,6 +450,14 @@ def test_a_contradiction_names_where_it_was_given_and_not_the_defaults(tmp_path)
     )
 
 
+@pytest.mark.parametrize("value", ["!!bool foo", "[!!timestamp foo]"])
+def test_a_value_that_is_not_what_its_tag_says_is_one_line(tmp_path, value):
+    (tmp_path / "x.yaml").write_text(f"default:\n  name: {value}\n")
+    with pytest.raises(UserError) as caught:
+        load(tmp_path / "x.yaml", "default")
+    assert str(caught.value).startswith(f"{tmp_path}/x.yaml: set default: ")
+
+
 @pytest.mark.parametrize("kind", ["missing", "folder", "forbidden"])
 def test_a_file_that_cannot_be_read_is_one_line(tmp_path, kind):
     path = tmp_path / "sets.yaml"

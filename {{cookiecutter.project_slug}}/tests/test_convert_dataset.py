@@ -270,6 +270,12 @@ def test_values_have_the_statistics_of_the_training_set(samples, tmp_path):
     more = ("--labels", table, "--classes_from", tmp_path / "out" / "train.json")
     convert(samples / "train", tmp_path / "out", "again", *more)
     assert Card.load(tmp_path / "out" / "again.json").target == cards["train"].target
+    classes = tmp_path / "classes"
+    convert(samples / "test", classes, "train")
+    process = convert(samples / "train", classes, "other", "--labels", table)
+    assert "its labels are not those of" in process.stdout
+    mean = np.mean([*values.values()])
+    assert Card.load(classes / "other.json").value_mean == pytest.approx(mean)
     table.write_text(table.read_text() + "\nx.jpg,inf\n")
     process = convert(samples / "train", tmp_path / "out", "more", "--labels", table, status=2)
     assert process.stderr == f"error: labels: {table}, line 98: inf is not a finite number\n"
@@ -329,6 +335,29 @@ def test_a_conversion_resumes_with_the_shards_that_are_missing(samples, tmp_path
     process = convert(samples / "train", tmp_path / "out", "train", *more)
     assert "resuming: 2 of 10 shards already done" in process.stdout
     convert(samples / "train", tmp_path / "whole", "train", *more)
+    assert files(tmp_path / "out") == files(tmp_path / "whole")
+
+
+def test_what_was_stopped_is_begun_anew_with_other_groups(samples, tmp_path, monkeypatch):
+    names = sorted(path.relative_to(samples / "train") for path in samples.glob("train/*/*"))
+
+    def convert_to(out: str, group: slice) -> str:
+        rows = [f"{name},{name.parts[0]},{name.stem[group]}" for name in names]
+        (tmp_path / "t.csv").write_text("\n".join(["file,label,speaker", *rows]))
+        more = ("--labels", tmp_path / "t.csv", "--group_by", "speaker", "--num_shards", 3)
+        more += ("--validation_fraction", 0.3)
+        return convert(samples / "train", tmp_path / out, "train", *more).stdout
+
+    def stop(progress, count, size):
+        if progress.unit == modality.UNIT and len([*tmp_path.rglob("train-*.npz")]) == 2:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as context:
+        context.setattr(Progress, "update", stop)
+        with pytest.raises(KeyboardInterrupt):
+            convert_to("out", slice(-1, None))
+    assert "resuming" not in convert_to("out", slice(-2, None))
+    convert_to("whole", slice(-2, None))
     assert files(tmp_path / "out") == files(tmp_path / "whole")
 
 
@@ -457,6 +486,7 @@ def test_a_group_stays_in_one_dataset(samples, tmp_path):
         (["--validation_fraction", 0.3, "--group_by", "("], "group_by: ( is not a regular expr"),
         (["--validation_fraction", 0.3, "--group_by", "x{9}"], "x{9} finds nothing in any name"),
         (["--group_by", "a"], "group_by: there is no split: give --validation_fraction too"),
+        (["--beam_options=--x"], "beam_options: nothing runs on Beam: give --runner, too"),
     ],
 )
 def test_groups_that_cannot_be_are_refused(samples, tmp_path, flags, message):
@@ -540,3 +570,27 @@ def test_a_contact_sheet_has_examples_duplicates_and_rejections(samples, tmp_pat
     sheet.unlink()
     convert(folder, out, "test", "--contact_sheet")
     assert sheet.read_text() == page, "a finished dataset is left as it is"
+
+
+def test_a_contact_sheet_shows_no_file_of_the_same_name_for_one_of_another_dataset(
+    samples, tmp_path
+):
+    first, second = sorted(samples.glob("test/*/*"))[::12]
+    for name, source in (("train", first), ("test", second)):
+        shutil.copytree(samples / "test", tmp_path / name, ignore=shutil.ignore_patterns("*.*"))
+        shutil.copy(source, tmp_path / name / first.parent.name / first.name)
+    again = tmp_path / "test" / first.parent.name / f"again{first.suffix}"
+    shutil.copy(first, again)
+    convert(tmp_path / "train", tmp_path / "out", "train", "--validation_fraction", 0)
+    convert(tmp_path / "test", tmp_path / "out", "test", "--contact_sheet")
+    page = (tmp_path / "out" / "test.contact_sheet.html").read_text()
+    pair = page.partition("<h2>Duplicates</h2>")[2]
+    assert again.name in pair
+    assert pair.count("base64,") == 1, "the other one is in the folder of train"
+    (tmp_path / "t.csv").write_text(
+        f"file,value\n{again.parent.name}/{again.name},1.5\n{first.parent.name}/x{first.suffix},2\n"
+    )
+    again.with_name(f"x{first.suffix}").write_bytes(first.read_bytes())
+    convert(tmp_path / "test", tmp_path / "values", "train", "--labels", tmp_path / "t.csv")
+    (row,) = csv.DictReader((tmp_path / "values" / "train.duplicates.csv").open())
+    assert row["conflicting label"] in ("1.5", "2")

@@ -405,6 +405,8 @@ def test_a_program_is_not_run_in_vain(tmp_path):
     process = old_program(PYTHONPATH=str(ROOT))
     assert process.returncode == 2
     assert process.stderr == "usage: python -m library.estimator [-m MODULE | SCRIPT] [ARGS]\n"
+    process = old_program("nosuch.py", PYTHONPATH=str(ROOT))
+    assert (process.returncode, process.stderr) == (2, "error: there is no nosuch.py\n")
     if not HAS_ESTIMATOR:
         (tmp_path / "old.py").write_text("print('started')\nimport tensorflow")
         path = str(tmp_path / "old.py")

@@ -59,6 +59,16 @@ def test_the_best_is_kept_and_no_other(checkpoint, best, tmp_path):
     assert not [file for file in best.iterdir() if file.name.endswith(".tmp")]
 
 
+def test_what_goes_with_the_best_is_not_that_of_the_second_best(checkpoint, best, tmp_path):
+    asset = tmp_path / "thresholds.json"
+    exporter = BestCheckpointExporter(best, keep=2, assets=[asset])
+    for step, value in ((1, 0.5), (2, 0.3), (3, 0.4)):
+        asset.write_text(str(step))
+        assert export(exporter, checkpoint(step), value, step)
+    assert (best / "thresholds.json").read_text() == "2"
+    assert steps_in(best) == [2, 3]
+
+
 def test_after_a_restart_the_best_is_still_the_best(checkpoint, best):
     export(BestCheckpointExporter(best), checkpoint(1), 0.3, 1)
     assert export(BestCheckpointExporter(best), checkpoint(2), 0.4, 2) is None
@@ -197,7 +207,7 @@ def test_a_checkpoint_that_was_deleted_meanwhile_is_not_kept(best, checkpoint, c
     for file in Path(path).parent.glob(deleted):
         file.unlink()
     assert export(BestCheckpointExporter(best), path, 0.6, 2) is None
-    assert "model.ckpt-2 was deleted before it could be kept" in capsys.readouterr().out
+    assert "model.ckpt-2 was deleted or damaged before it could be kept" in capsys.readouterr().out
     assert read_best(best)["step"] == 1
     assert not [*best.glob("*-2.*")]
     assert find_checkpoint("best", model_dir="", best_model_dir=best).endswith("model.ckpt-1")

@@ -3,6 +3,7 @@
 import csv
 import json
 import platform
+import shutil
 
 import pytest
 import yaml
@@ -46,6 +47,18 @@ def test_it_says_what_the_records_say(card, trained):
     assert "Expected calibration error: " in card
     assert ", 95% interval " in card
     assert "fewer than 20 examples in the test set" in card
+
+
+def test_it_names_all_that_was_trained_on(trained, tmp_path):
+    run, checkpoint = trained.trained()
+    folder = shutil.copytree(run.settings.model_dir, tmp_path / "checkpoints")
+    (*others, last) = yaml.safe_load_all((folder / "run.yaml").read_text())
+    extra = "/elsewhere/data/more"
+    last["settings"]["extra_data"], last["data"][extra] = [extra], "0123"
+    (folder / "run.yaml").write_text(yaml.safe_dump_all([*others, last]))
+    text = hub_card(run.replace(model_dir=folder), checkpoint)
+    assert "| more | " in text
+    assert "/elsewhere" not in text
 
 
 def test_it_names_no_place_of_this_machine(card, trained):

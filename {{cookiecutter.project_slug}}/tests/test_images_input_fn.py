@@ -275,3 +275,16 @@ def test_the_batches_to_overfit_stay_the_same(run):
     for (images, labels), (images_again, labels_again) in zip((first, second), again, strict=True):
         assert (images == images_again).all()
         assert (labels == labels_again).all()
+
+
+def test_a_model_is_evaluated_with_the_pixels_that_it_was_trained_on(data, tmp_path):
+    """Whatever the next command line says, or leaves out."""
+    changes = {"image_size": 24, "antialias": False, "min_crop_area": 0.5}
+    trained = make_run(data, tmp_path, **changes).for_training()
+    usual = make_run(data, tmp_path)
+    params = trained.model.applied_to(usual.hyperparameters, (), tmp_path)
+    one, other = (
+        next(run.inputs.evaluation_input(run, run.settings.test_data).as_numpy_iterator())[0]
+        for run in (trained, usual.replace(hyperparameters=params, model_card=trained.model))
+    )
+    np.testing.assert_array_equal(one["image"], other["image"])

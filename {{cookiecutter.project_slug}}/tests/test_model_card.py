@@ -96,6 +96,13 @@ def test_models_of_the_third_version_saw_the_whole_image(tmp_path):
         assert ModelCard.load(tmp_path).hyperparameters == shape | changes
 
 
+def test_of_an_option_that_is_newer_than_a_model_nothing_is_known(tmp_path):
+    old = card()
+    del old.hyperparameters["flip"]
+    card(flip=True).must_equal(old, tmp_path)
+    assert old.applied_to(Architecture(flip=True), ["flip"], tmp_path).flip
+
+
 def test_a_missing_card_and_one_of_a_later_version_are_told(tmp_path):
     with pytest.raises(UserError, match=r"model.json: .*it belongs to the checkpoint"):
         ModelCard.load(tmp_path)

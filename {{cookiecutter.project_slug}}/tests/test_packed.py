@@ -88,6 +88,18 @@ def test_classes_beside_the_files(samples, tmp_path, ending):
     assert found == expected
 
 
+def test_a_class_that_cannot_be_read_is_none(samples, tmp_path):
+    (file,) = [*samples.glob("test/*/*")][:1]
+    with zipfile.ZipFile(tmp_path / "test.zip", "w") as archive:
+        for name, content in {"0": b"cat", "1": b"the class dog"}.items():
+            archive.write(file, f"{name}{file.suffix}")
+            archive.writestr(f"{name}.cls", content)
+    damaged = (tmp_path / "test.zip").read_bytes().replace(b"the class dog", b"the cla\0s dog", 1)
+    (tmp_path / "test.zip").write_bytes(damaged)
+    convert(tmp_path / "test.zip", tmp_path / "out", "test", "--max_rejected", 1)
+    assert rejected(tmp_path / "out") == {f"1{file.suffix}": "it has no class"}
+
+
 def test_any_part_of_a_gzipped_archive_is_read(tmp_path):
     """Also of several gzip files one after another, as bgzip writes them."""
     random, file = np.random.default_rng(0), tmp_path / "large.tar.gz"

@@ -1,5 +1,6 @@
 """The profiler: what it measures, and its verdict on trainings with a known bottleneck."""
 
+import errno
 import functools
 import time
 from collections.abc import Callable
@@ -10,6 +11,7 @@ import tensorflow as tf
 from conftest import ROOT, make_run, quick_network, run_program, small_model
 
 from library.profile import bottleneck, measure_stages, measure_storage, profile_training, verdict
+from library.util import UserError
 from project import input_fn, networks
 from project.settings import modality
 
@@ -75,6 +77,25 @@ def test_the_storage_is_read_in_three_ways(data):
     assert sorted(data.iterdir()) == before, "the small files are gone"
 
 
+def test_a_dataset_where_nothing_can_be_written_is_read_in_the_other_ways(data, monkeypatch):
+    def refuse(*_, **__):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr("tempfile.mkdtemp", refuse)
+    found = measure_storage(modality.open_data(data / "train"))
+    assert list(found) == ["large files, in order", "large files, by number"]
+
+
+def test_what_cannot_be_profiled_is_one_line(data, tmp_path, monkeypatch):
+    options = {"train_batch_size": 10, "gradient_accumulation": 3}
+    with pytest.raises(UserError, match="^train_batch_size: 10 cannot be divided by 3"):
+        profile_training(make_run(data, tmp_path, **options))
+    monkeypatch.setattr(input_fn, "stage", lambda name: lambda dataset: dataset)
+    without = r'^profile: train_input in project/input_fn.py has no .apply\(stage\("read"\)\) and'
+    with pytest.raises(UserError, match=without):
+        profile_training(make_run(data, tmp_path, train_batch_size=8), seconds=0.1)
+
+
 # ---- a known bottleneck ------------------------------------------------------------------------
 
 SLEEP_SECS = 0.05
@@ -122,6 +143,17 @@ def slow_disk(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     monkeypatch.setattr(input_fn, "train_records", slow_records)
 
 
+def without_memory(train_input: Callable) -> Callable:
+    """The input, which needs more memory than there is where it is a stream."""
+
+    def input_without(run: Any) -> tf.data.Dataset:
+        if run.settings.shuffle == "stream":
+            raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
+        return train_input(run)
+
+    return input_without
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("prepare", "expected"),
@@ -134,6 +166,8 @@ def test_the_verdict_is_right_where_the_bottleneck_is_known(
     """The bottleneck sleeps: much longer than a slow and busy machine takes for all the rest."""
     quick_network(monkeypatch)
     monkeypatch.setattr("library.profile.measure.WARM_UP", 2)
+    if expected == "disk":
+        monkeypatch.setattr(input_fn, "train_input", without_memory(input_fn.train_input))
     prepare(monkeypatch, 8 * SLEEP_SECS if expected == "model" else SLEEP_SECS)  # 8 in a batch
     run = make_run(data, tmp_path, train_batch_size=8, num_parallel_calls=1)
     found = profile_training(run, seconds=1.2)
@@ -142,6 +176,8 @@ def test_the_verdict_is_right_where_the_bottleneck_is_known(
     assert "bottleneck: " in printed
     if expected == "preprocessing":  # how much it gains hangs on the cores
         assert found["gains"]["--num_parallel_calls -1"] > 0, printed
+    if expected == "disk":
+        assert "not tried: --shuffle stream: not enough memory" in printed
     if expected == "model":  # it sleeps once a batch, whatever its size
         assert found["gains"]["--train_batch_size 16"] > 1.2, printed
 

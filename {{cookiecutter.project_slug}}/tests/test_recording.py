@@ -323,6 +323,7 @@ def numbers() -> tf.data.Dataset:
         (lambda: numbers().repeat(), {}, "num_elems: must be given, since the dataset has no end"),
         (numbers, {"num_elems": 0}, r"num_elems: .* at least 1 \(got 0\)"),
         (numbers, {"elements_per_file": 0}, r"elements_per_file: .* at least 1 \(got 0\)"),
+        (numbers, {"elements_per_file": None}, r"elements_per_file: .* \(got None\)"),
         (numbers, {"elements_per_file": 2.5}, r"elements_per_file: .* \(got 2.5\)"),
         (numbers, {"compression": "zip"}, "compression: must be None, GZIP or ZLIB"),
         (lambda: numbers().window(2), {}, "dataset: DatasetSpec.* cannot be recorded"),
@@ -350,6 +351,12 @@ def test_a_folder_that_holds_something_is_not_written_to(tmp_path):
     with pytest.raises(UserError, match="holds thesis.tex, which is not of a recording"):
         record_dataset(numbers(), folder, overwrite=True)
     assert (folder / "record-00000.tfrecord").exists()
+
+
+def test_a_replay_starts_at_a_number(tmp_path):
+    record_dataset(numbers(), tmp_path / "r")
+    with pytest.raises(UserError, match=r"start: .* at least 0 \(got None\)"):
+        replay_dataset(tmp_path / "r", start=None)
 
 
 def change_card(folder: Path, **changes: Any) -> None:

@@ -18,7 +18,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from library.config import Parser, Settings
 from library.data import BlockCache, Card, DamagedRecordError, Reader, train_records
 from library.data import remote as remote_files
-from library.data.remote import is_block
+from library.data.remote import BLOCK_NAME
 from library.util import RunError, UserError
 
 COUNT, SHARDS = 60, 3
@@ -109,7 +109,7 @@ def remote(local, tmp_path) -> str:
 
 
 def blocks_in(folder) -> list:
-    return [each for each in (folder / "blocks").iterdir() if is_block(each.name)]
+    return [each for each in (folder / "blocks").iterdir() if BLOCK_NAME.fullmatch(each.name)]
 
 
 def cache_of(folder, blocks: int) -> BlockCache:
@@ -295,6 +295,21 @@ def test_what_a_web_server_answers_is_what_is_said(status, line):
         with pytest.raises((UserError, RunError), match=f"train.json: {line}") as caught:
             Reader(f"http://127.0.0.1:{port}/train")
         assert isinstance(caught.value, UserError) == (status in (401, 403, 404))
+        server.shutdown()
+
+
+def test_a_server_that_tells_no_sizes_is_one_line():
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):  # noqa: N802
+            self.send_response(200)
+            self.end_headers()
+
+        do_HEAD = do_GET  # noqa: N815
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with pytest.raises(UserError, match="train.json: the server does not tell the size"):
+            Reader(f"http://127.0.0.1:{server.server_port}/train")
         server.shutdown()
 
 

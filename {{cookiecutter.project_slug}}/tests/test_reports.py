@@ -125,6 +125,12 @@ def test_accuracy_has_its_interval_and_that_of_guessing_beside_it(tmp_path):
     assert "95% interval: 82.6% to 94.5%; always cat: 60.0%" in page.words
 
 
+def test_a_confidence_that_is_no_number_is_none():
+    stats = ClassificationStats(["cat", "dog"])
+    add(stats, ([0, 1], [0, 0], np.array([np.nan, 0.9])), [-1, 0.9])
+    assert stats.bins[0].tolist() == [1, 0, 1]
+
+
 def test_paths_are_shown_as_seen_from_the_project(tmp_path):
     facts = {"data": f"{ROOT}/x/../data/test", "checkpoint": "/other/model", "url": "gs://a/b"}
     page = Page(report(tmp_path, stats_of(["a", "b"], []), facts=facts))

@@ -68,6 +68,9 @@ def test_inputs_that_name_nothing_are_refused_together(tmp_path, monkeypatch):
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match="no files in empty"):
         find_files(["empty"])
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a\0b\0")))
+    with pytest.raises(UserError, match="--input: -: names are one per line, without NUL"):
+        list(find_files(["-"]))
 
 
 def test_files_are_read_a_little_ahead_and_no_further(tmp_path):
@@ -322,7 +325,7 @@ def test_an_export_that_fails_leaves_no_folder(trained, tmp_path, monkeypatch):
 def test_where_no_file_can_be_used_nothing_is_predicted(trained, inputs, tmp_path):
     output = tmp_path / "bad.csv"
     with pytest.raises(
-        UserError, match=f"--input: 1 file, none of which could be used: see {output}"
+        UserError, match="--input: 1 file, none of which could be used: see the `error` column"
     ):
         predicted(trained, inputs[1:2], output=str(output))
     assert "broken.bin" in output.read_text()

@@ -126,6 +126,11 @@ def test_hdf5_that_cannot_be_read_is_one_line(many, tmp_path):
         Hdf5Rows(f"{many}.json", "rows")
     with pytest.raises(UserError, match=r"many.h5: there is no dataset waveform"):
         Hdf5Rows(f"{many}.h5", "waveform")
+    with h5py.File(tmp_path / "other.h5", "w") as file:
+        file["group/one"] = 3
+    for name in ("group", "group/one"):
+        with pytest.raises(UserError, match=f"other.h5: {name} has no rows"):
+            Hdf5Rows(tmp_path / "other.h5", name)
 
 
 def test_a_pattern_without_files_is_one_line(tmp_path):

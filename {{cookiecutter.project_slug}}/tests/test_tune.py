@@ -1,6 +1,7 @@
 """The search for settings: what it needs, what it writes, and that a stop changes nothing."""
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from conftest import make_run, quick_network
 
 from library.config import load
 from library.tune import tune
-from library.util import UserError
+from library.util import RunError, UserError
 
 
 class Stopped(BaseException):
@@ -52,10 +53,29 @@ def test_a_search_without_optuna_is_one_line(data, tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_trainings_that_are_too_short_to_tell_are_left_out(data, tmp_path, capsys, monkeypatch):
     quick_network(monkeypatch)
+    (tmp_path / "tuned.yaml").write_text("[1")
+    with pytest.raises(UserError, match="tuned.yaml: "):
+        searched(data, tmp_path, trials=1)
+    (tmp_path / "tuned.yaml").unlink()
     searched(data, tmp_path, trials=1)  # of 27 steps in all
     printed = capsys.readouterr().out.splitlines()
     (line,) = [line for line in printed if line.startswith("trial 0, ")]
     assert line.startswith("trial 0, 3 epochs: error ")
+
+
+@pytest.mark.slow
+def test_a_search_in_which_all_diverges_is_no_success(data, tmp_path, monkeypatch):
+    quick_network(monkeypatch)
+    monkeypatch.setattr("library.tune.search.FEWEST_STEPS", 0)
+    (tmp_path / "checkpoints").mkdir()
+    options = {"train_epochs": 3, "train_batch_size": 8, "tune_trials": 1, "optimizer": "sgd"}
+    options |= {"learning_rate": 1e30, "hyperparameter_file": tmp_path / "sets.yaml"}
+    run = make_run(data, tmp_path, **options, learning_rate_schedule="constant")
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(RunError, match="^tune: no training came to the end of its epochs in "):
+        tune(run)
+    assert not (tmp_path / "tuned.yaml").exists()
+    assert signal.getsignal(signal.SIGINT) == before, "as after a training that ends"
 
 
 @pytest.mark.slow

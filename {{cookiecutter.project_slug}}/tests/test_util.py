@@ -140,6 +140,15 @@ def test_a_process_of_another_machine_that_lives_is_named(disk, monkeypatch):
         heart.join()
 
 
+def test_a_lock_that_ends_while_it_is_refused_has_no_owner(disk, monkeypatch):
+    def refuse(*_):
+        raise BlockingIOError
+
+    monkeypatch.setattr("library.util.lock._acquire", refuse)
+    with pytest.raises(UserError, match="is in use by another process$"), locked("x", disk):
+        raise AssertionError
+
+
 def test_an_error_within_a_lock_is_that_error(tmp_path):
     with pytest.raises(BlockingIOError), locked("model_dir", tmp_path):
         raise BlockingIOError
@@ -222,6 +231,7 @@ class ProjectError(Exception):
         (RunError("it diverged"), "error: it diverged", ""),
         (FileExistsError(17, "File exists", "x/y"), 2, "error: x/y: File exists\n"),
         (OSError(30, "Read-only file system", "x/y"), 2, "error: x/y: Read-only file system\n"),
+        (OSError(28, "No space left on device"), 2, "error: No space left on device\n"),
         (KeyboardInterrupt("saved at step 3"), 130, "interrupted: saved at step 3\n"),
         (KeyboardInterrupt(), 130, "interrupted\n"),
     ],

@@ -47,7 +47,7 @@ def read_audio(data: bytes, dtype: str = "float32") -> tuple[np.ndarray, int]:
     if missing:
         raise BadFileError(f"truncated: {missing:,} bytes are missing")
     try:
-        with soundfile.SoundFile(_Bytes(data)) as file:
+        with soundfile.SoundFile(_Seekable(io.BytesIO(data))) as file:
             frames, rate = file.frames, file.samplerate
             if frames == UNKNOWN_FRAMES:
                 raise BadFileError("broken audio file: its header does not say how long it is")
@@ -72,11 +72,14 @@ def read_audio(data: bytes, dtype: str = "float32") -> tuple[np.ndarray, int]:
     return samples, rate
 
 
-class _Bytes(io.BytesIO):
-    """A file in memory; in broken ones, libsndfile seeks to places before their beginning."""
+class _Seekable(io.BufferedReader):
+    """An open file; in broken ones, libsndfile seeks to places before their beginning."""
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        return super().seek(max(0, offset) if whence == io.SEEK_SET else offset, whence)
+        try:
+            return super().seek(offset, whence)
+        except (OSError, ValueError):
+            return super().seek(0)
 
 
 def _missing_bytes(data: bytes) -> int:
@@ -119,7 +122,7 @@ def canonical_waveform(data: bytes, *, sample_rate: int) -> np.ndarray:
 def measures(path: Path) -> dict[str, float]:
     """Length and sample rate of a file, by its header: see `library.data.Modality`."""
     try:
-        with path.open("rb") as file:
+        with _Seekable(path.open("rb")) as file:
             found = soundfile.info(file)
     except (OSError, BadFileError, soundfile.LibsndfileError):
         return {}

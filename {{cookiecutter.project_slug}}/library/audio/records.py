@@ -21,7 +21,7 @@ from library.audio.archives import (
 )
 from library.audio.files import canonical_waveform, measures
 from library.config import option
-from library.data import EDGE, Label, Shard, Target
+from library.data import EDGE, DamagedRecordError, Label, Shard, Target
 from library.util import counted, replacing, sha256_of
 
 UNIT = "audio clips"
@@ -57,8 +57,8 @@ class ShardOptions:
 
     sample_rate: int | None = option(
         None,
-        "samples per second that all clips are resampled to; null: the commonest of the files, but "
-        f"at most {MAX_DEFAULT_RATE}",
+        "samples per second that all clips are resampled to; null: that of the training set, or "
+        f"the commonest of the files, at most {MAX_DEFAULT_RATE}",
         minimum=LOWEST_RATE,
         maximum=HIGHEST_RATE,
     )
@@ -158,6 +158,8 @@ def check_shard(
     path: Path, target: Target, bad: Mapping[int, str], tell: Callable[[int, int], None]
 ) -> Iterator[tuple[str, Sequence[int]]]:
     """Fault and classes of each example of a shard: see `library.data.Modality`."""
+    for number, reason in bad.items():  # or the next process would end in the same place
+        raise DamagedRecordError(f"{path}: after clip {number}, {reason}")
     for number, (label, length) in enumerate(labels_and_lengths(path, target)):
         tell(number, length * 2)
         classes = np.atleast_1d(label).astype(int).tolist() if label is not None else []

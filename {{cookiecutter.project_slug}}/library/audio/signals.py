@@ -32,6 +32,8 @@ def dataset_from_dir(path: str | Path, infinite: bool = False) -> tf.data.Datase
             channels = max(channels, soundfile.info(file).channels)
         except soundfile.LibsndfileError as error:
             broken.append(f"{file.decode(errors='replace')}: {error.error_string}")
+        except TypeError:  # of a file called .raw, which soundfile wants to be told about
+            broken.append(f"{file.decode(errors='replace')}: not an audio file")
     if broken:
         raise UserError(*broken)
 

@@ -2,9 +2,10 @@
 
 import csv
 import hashlib
+import inspect
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,10 +44,13 @@ def audit_labels(run: Run) -> None:
         has = resolved.model.target
         raise UserError(f"train_data: audit looks for wrong classes, but {path} has {has}")
     card = run.card("train_data")
-    known = repr((card, run.settings, resolved.hyperparameters))
+    cards = card, resolved.train_card, run.card("validation_data")
+    sources = sorted(Path(inspect.getfile(run.model_fn)).parent.glob("*.py"))
+    code = [file.read_bytes() for file in sources]
+    known = repr((cards, code, run.settings, resolved.hyperparameters))
     parts = folder / f"parts-{hashlib.sha256(known.encode()).hexdigest()[:16]}"
     with locked("run", folder), translate_errors(run, path):
-        for other in {*folder.glob("parts-*")} - {parts}:  # of other data or settings
+        for other in {*folder.glob("parts-*")} - {parts}:  # of other data, code or settings
             shutil.rmtree(other)
         parts.mkdir(exist_ok=True)
         files, found = out_of_sample(run, resolved, parts, num_train_examples(run.settings, card))
@@ -54,8 +58,10 @@ def audit_labels(run: Run) -> None:
         names = [os.fsdecode(key) for key in found["key"]]
         order = np.argsort(issues.scores, kind="stable")
         suspects = order[issues.suspicious[order]]
+        words = [[card.classes[i] for i in each] for each in (found["label"], issues.suggested)]
+        rows = list(zip(names, *words, (f"{score:.4f}" for score in issues.scores), strict=True))
         for name, ids in (("scores.csv", order), ("suspects.csv", suspects)):
-            _write_table(folder / name, run, names, found["label"], issues, ids)
+            _write_table(folder / name, [COLUMNS, *(rows[i] for i in ids)])
         _write_page(folder / "audit.html", resolved, files, names, found, issues, suspects)
     print(f"{counted(len(suspects), 'suspicious labels')} among {len(names):,} examples")
     print(f"wrote suspects.csv, scores.csv and audit.html to {shown_path(folder)}")
@@ -152,25 +158,13 @@ def _is_frozen(run: Run) -> bool:
 # ---- what is written -----------------------------------------------------------------------------
 
 
-def _write_table(
-    file: Path,
-    run: Run,
-    names: Sequence[str],
-    labels: np.ndarray,
-    issues: Issues,
-    ids: Iterable[int],
-) -> None:
-    """Write a CSV file of some examples, by their ids."""
-    classes = run.card("train_data").classes
+def _write_table(file: Path, rows: Sequence[Sequence[str]]) -> None:
+    """Write a CSV file, the first row of which is its header."""
     with (
         replacing(file) as temporary,
         open(temporary, "w", newline="", encoding="utf-8", errors="surrogateescape") as opened,
     ):
-        table = csv.writer(opened, lineterminator="\n")
-        table.writerow(COLUMNS)
-        for i in ids:
-            pair = classes[labels[i]], classes[issues.suggested[i]]
-            table.writerow([names[i], *pair, f"{issues.scores[i]:.4f}"])
+        csv.writer(opened, lineterminator="\n").writerows(rows)
 
 
 def _write_page(

@@ -103,7 +103,7 @@ class Parser(argparse.ArgumentParser):
         arguments, unknown = self.parse_known_args(words)
         self.flags = vars(arguments)
         for word in unknown:
-            if (name := takes(self.flags)) and not word.startswith("-"):
+            if (name := takes(self.flags)) and (word == "-" or not word.startswith("-")):
                 self.flags[name] = [*self.flags.get(name, []), word]
             else:
                 self.add_error(f"unknown argument {word}", word.partition("=")[0], known)
@@ -163,7 +163,8 @@ class Parser(argparse.ArgumentParser):
 
     def _blamed(self, found: Resolved, line: str) -> str:
         """Where the option was given last that a line names."""
-        origins = [found.origins[word] for word in re.findall(r"\w+", line) if word in found.values]
+        words = re.findall(r"(?<!\S)\w+", line)  # not those of a path
+        origins = [found.origins[word] for word in words if word in found.values]
         given = [origin for origin in origins if origin != "default"] or ["default"]
         return "command line" if "command line" in given else given[0]
 

@@ -50,7 +50,7 @@ def load(path: str | Path, config_set: str) -> dict[str, Any]:
     loader = Yaml12("")
     try:
         return {key: loader.construct_object(node, deep=True) for key, (node, _) in entries.items()}
-    except (yaml.YAMLError, ValueError) as error:
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError) as error:
         raise UserError(f"{path}: set {config_set}: {str(error).partition(chr(10))[0]}") from error
 
 

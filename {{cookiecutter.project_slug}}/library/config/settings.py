@@ -225,7 +225,7 @@ class Settings(
         stream = self.shuffle == "stream"
         mistakes: dict[str, Any] = {
             f"run: {self.run or 'nothing'} is not a name of letters, digits, '.', '-' and '_'": (
-                not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", self.run)
+                not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]*", self.run)
             ),
             f"epochs_between_evals: {self.epochs_between_evals:g} is above train_epochs, "
             f"{self.train_epochs:g}: there would be no evaluation": (

@@ -12,7 +12,7 @@ import numpy as np
 from library.convert.finish import class_names
 from library.convert.jobs import read_whole
 from library.convert.listing import FileListing, LabeledFile
-from library.convert.options import ConvertOptions
+from library.convert.options import VALIDATION, ConvertOptions
 from library.data import Modality
 from library.report import render
 from library.util import BadFileError, counted, replacing
@@ -36,9 +36,12 @@ def write_contact_sheet(options: ConvertOptions, listing: FileListing, modality:
     unusable = {row["file"] for row in rejected}
     files = [file for file in listing.files if file.name not in unusable]
     groups = _groups(files, listing)
+    written = (options.name, VALIDATION) if options.fraction else (options.name,)
 
-    def preview(name: str) -> str:
-        """A file as an address; "" where it is not there, as that of another dataset."""
+    def preview(name: str, of: str) -> str:
+        """A file as an address; "" where it is not there, or is of another dataset."""
+        if of not in written:
+            return ""
         try:
             kind, content = modality.preview(read_whole(options.root / name))
         except (OSError, BadFileError):
@@ -54,6 +57,7 @@ def write_contact_sheet(options: ConvertOptions, listing: FileListing, modality:
         most=max(1, *map(len, groups.values())),
         examples=_examples(groups),
         values=listing.target.label == "value",
+        dataset=options.name,
         duplicates=duplicates,
         rejected=rejected,
         tables=tables,
@@ -94,7 +98,8 @@ def _examples(groups: dict[str, list[LabeledFile]]) -> dict[str, list[LabeledFil
 
 def _spread(files: Sequence[T], count: int) -> list[T]:
     """At most so many, evenly apart."""
-    return [files[i * len(files) // count] for i in range(min(count, len(files)))]
+    count = min(count, len(files))
+    return [files[i * len(files) // count] for i in range(count)]
 
 
 def _measures(files: Sequence[LabeledFile], root: Path, modality: Modality) -> dict[str, list]:

@@ -3,9 +3,10 @@
 import collections
 import csv
 import dataclasses
+import itertools
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -43,7 +44,8 @@ def finish(plan: Plan, jobs: Mapping[str, Sequence[ShardJob]]) -> None:
             raise UserError(f"dataset_dir: all files of {name} in {options.root} were rejected")
         duplicates.write_seen(partial / name, (file.name for file in files), *plan.seen(jobs[name]))
     report_duplicates(plan, used)
-    if target.label == "value" and not options.card_of_classes:
+    train = options.card_of_classes  # whose mean it is, if that has values
+    if target.label == "value" and not (train and Card.load(train).label == "value"):
         values = np.array([file.label for file in used[options.name]])
         std = float(values.std()) or 1.0
         if not values.std():
@@ -154,7 +156,10 @@ def report_duplicates(plan: Plan, used: Mapping[str, Files]) -> None:
     same = np.where((equal == numbers) | leaks_only_near, near, equal)
     numbers = numbers[first_used:][same[first_used:] != numbers[first_used:]]
     wanted = {*numbers.tolist(), *same[numbers].tolist()}
-    files = {n: file for n, file in enumerate(_files_of(known, used)) if n in wanted}
+    # Dataset, name and label; the labels of known ones are not kept.
+    before = ((of, f, None) for of, at in known.items() for _, f in duplicates.read_checksums(at))
+    new = ((of, *file) for of, some in used.items() for file in some)
+    files = {n: file for n, file in enumerate(itertools.chain(before, new)) if n in wanted}
     rows, conflicts = [], 0
     for number in numbers.tolist():
         (name, file, label), (of, original, other) = files[number], files[int(same[number])]
@@ -162,6 +167,8 @@ def report_duplicates(plan: Plan, used: Mapping[str, Files]) -> None:
         conflicts += conflict is not None
         kind = "exact" if equal[number] == same[number] else "near"
         names = ";".join(class_names(target, conflict))
+        if isinstance(conflict, float):
+            names = f"{conflict:g}"
         rows.append((name, file, f"{of}: {original}", kind, names))
     table = write_table(plan, "duplicates", [HEADER, *sorted(rows)])
     _print_duplicates(plan, table, rows, conflicts, [*known])
@@ -177,16 +184,6 @@ def _known(plan: Plan, used: Mapping[str, Files]) -> dict[str, Path]:
             raise UserError(f"classes_from: {checksums}: there is no such file")
     there = {name: path for name, path in paths.items() if Path(f"{path}.sha256").exists()}
     return {name: path for name, path in there.items() if name not in used}
-
-
-def _files_of(
-    known: Mapping[str, Path], used: Mapping[str, Files]
-) -> Iterator[tuple[str, str, Label | None]]:
-    """Dataset, name and label of all files; of known ones without the label."""
-    for name, path in known.items():
-        yield from ((name, file, None) for _, file in duplicates.read_checksums(path))
-    for name, files in used.items():
-        yield from ((name, *file) for file in files)
 
 
 def _print_duplicates(

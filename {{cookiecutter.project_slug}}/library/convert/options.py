@@ -213,6 +213,8 @@ class ConvertOptions(_Files, _Shards, _Work):
             raise UserError(f"classes_from: {card} is not a card: that of a dataset is {card}.json")
         if self.labels and self.unlabeled:
             raise UserError("unlabeled: --labels gives each file a label: leave out one of them")
+        if self.beam_options and not self.runner:
+            raise UserError("beam_options: nothing runs on Beam: give --runner, too")
         if self.group_by and not self.fraction:
             raise UserError("group_by: there is no split: give --validation_fraction too")
         if self.validation_fraction and name == VALIDATION:

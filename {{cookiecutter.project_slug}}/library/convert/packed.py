@@ -1,5 +1,6 @@
 """An archive as a folder: what a conversion asks of paths, without unpacking anything."""
 
+import contextlib
 import functools
 import io
 import json
@@ -58,8 +59,9 @@ class Packed:
         for ending in (".json", ".cls"):  # which wins
             for name in names:
                 if name.endswith(ending):
-                    text = _class_in((self / name).read().decode(errors="replace"), ending)
-                    found[_key(name)] = text or found[_key(name)]
+                    with contextlib.suppress(BadFileError):  # its files have no class, then
+                        text = _class_in((self / name).read().decode(errors="replace"), ending)
+                        found[_key(name)] = text or found[_key(name)]
         kept = {name: found[_key(name)] for name in names if not name.endswith(BESIDE)}
         return {name: (text,) if text else () for name, text in kept.items() if any(kept.values())}
 

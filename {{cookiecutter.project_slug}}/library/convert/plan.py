@@ -54,10 +54,12 @@ class Plan:
         return self.options.hidden("partial")
 
     def fingerprint(self) -> str:
-        """A checksum of the options, and of the files' names, labels, sizes and times."""
+        """A checksum of the options, and of the files' names, labels, groups, sizes and times."""
         recorded = self.options.recorded | dataclasses.asdict(self.shard_options)
         known = (FORMAT_VERSION, self.listing.target, sorted(recorded.items()))
         digest = hashlib.sha256(repr(known).encode())
+        for key in self.listing.keys or ():
+            digest.update(f"{key!r}\n".encode())
         for file in self.listing.files:
             try:
                 status = (self.options.root / file.name).stat()

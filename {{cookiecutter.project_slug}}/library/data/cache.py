@@ -248,5 +248,8 @@ def free_memory() -> int:
     free = psutil.virtual_memory().available
     with contextlib.suppress(OSError, ValueError):  # "max" is no number, and no limit
         limit = int((CONTAINER / "memory.max").read_text())
-        free = min(free, limit - int((CONTAINER / "memory.current").read_text()))
+        used = int((CONTAINER / "memory.current").read_text())
+        rows = (CONTAINER / "memory.stat").read_text().splitlines()
+        droppable = dict(row.split() for row in rows).get("inactive_file", 0)  # files in memory
+        free = min(free, limit - used + int(droppable))
     return free

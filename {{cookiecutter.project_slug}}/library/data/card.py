@@ -72,9 +72,10 @@ class Card:
     def num_examples(self) -> int:
         return sum(shard.examples for shard in self.shards)
 
-    def spread(self, count: int) -> range:
+    def spread(self, count: int) -> list[int]:
         """The ids of at most `count` examples, spread over all."""
-        return range(0, self.num_examples, max(1, self.num_examples // count))[:count]
+        count = min(count, self.num_examples)
+        return [i * self.num_examples // count for i in range(count)]
 
     @property
     def target(self) -> Target:

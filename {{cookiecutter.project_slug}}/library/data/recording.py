@@ -45,7 +45,7 @@ def _check_folder(output_dir: str | Path) -> Path:
 
 
 def _check_count(name: str, value: Any, minimum: int = 1) -> None:
-    if value is not None and (not isinstance(value, numbers.Integral) or value < minimum):
+    if not isinstance(value, numbers.Integral) or value < minimum:
         raise UserError(f"{name}: must be a whole number of at least {minimum} (got {value!r})")
 
 
@@ -72,7 +72,8 @@ def record_dataset(
         num_elems: how many elements to write at most; None: all.
         elements_per_file: in all files but the last one, which may have fewer.
         compression: "GZIP" or "ZLIB" for smaller files, which cannot be shuffled.
-        overwrite: whether to replace a recording that exists.
+        overwrite: whether to replace a recording that exists: it is deleted first, so the dataset
+            must not read from it.
 
     Returns:
         The number of elements written.
@@ -91,7 +92,7 @@ def record_dataset(
     if compression not in recording_card.COMPRESSIONS:
         raise UserError(f"compression: must be None, GZIP or ZLIB (got {compression!r})")
     _check_count("elements_per_file", elements_per_file)
-    _check_count("num_elems", num_elems)
+    _check_count("num_elems", 1 if num_elems is None else num_elems)
     dataset = dataset.take(-1 if num_elems is None else num_elems)
     if dataset.cardinality() == tf.data.INFINITE_CARDINALITY:
         raise UserError("num_elems: must be given, since the dataset has no end")
@@ -247,7 +248,7 @@ def replay_dataset(
     """
     folder = _check_folder(output_dir)
     _check_count("start", start, 0)
-    _check_count("epochs", epochs)
+    _check_count("epochs", 1 if epochs is None else epochs)
     recording = Recording.load(folder)
     spec, total = spec_of(recording.element), recording.num_elements
     components = tf.nest.flatten(spec, expand_composites=True)

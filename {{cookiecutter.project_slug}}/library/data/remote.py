@@ -51,6 +51,8 @@ STALL_SECS, UPLOAD_SECS_PER_MB = 60.0, 10.0
 """After which a request without an answer has failed; more, as many may write on a slow line."""
 TRIES, FIRST_PAUSE_SECS = 6, 0.5
 """Of a request, and the first of the pauses between, each twice as long as the one before."""
+BLOCK_NAME = re.compile("[0-9a-f]{32}-[0-9]+")
+"""Of a file in the folder of a cache."""
 NO_ACCESS = re.compile("Credential|Auth|Sign|Forbid|Access|NotImpl|Param|.*resource name")
 """In the name of an error, or at the beginning of its text."""
 
@@ -62,7 +64,10 @@ def read_file(url: str) -> bytes:
 
 
 def size_of(url: str) -> int:
-    return int(_ask(url, lambda files, path, **limit: files.info(path, **limit)["size"]))
+    size: int | None = _ask(url, lambda files, path, **limit: files.info(path, **limit)["size"])
+    if size is None:
+        raise UserError(f"{url}: the server does not tell the size of the file")
+    return size
 
 
 def read_range(url: str, begin: int, end: int) -> bytes:
@@ -227,7 +232,7 @@ class BlockCache:
 
     def _make_room(self) -> int:
         """Drop some blocks at random, at least one, if there is no room; how many are left."""
-        names = [each.name for each in os.scandir(self.folder) if is_block(each.name)]
+        names = [each.name for each in os.scandir(self.folder) if BLOCK_NAME.fullmatch(each.name)]
         random.SystemRandom().shuffle(names)
         kept = self.room - 1 - self.room // 64  # for a while: counting takes time
         for name in names[kept:]:
@@ -236,11 +241,6 @@ class BlockCache:
 
 
 NO_CACHE = BlockCache(tempfile.gettempdir(), 0)
-
-
-def is_block(name: str) -> bool:
-    """Whether a file in the folder of a cache is one of its blocks."""
-    return bool(re.fullmatch(r"[0-9a-f]{32}-[0-9]+", name))
 
 
 class RemoteFiles:

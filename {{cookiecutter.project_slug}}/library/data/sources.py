@@ -261,6 +261,8 @@ class Hdf5Rows(Source):
             raise UserError(f"{file}: not an HDF5 file that can be read: {error}") from error
         except KeyError as error:
             raise UserError(f"{file}: there is no dataset {name}") from error
+        if not isinstance(self.rows, h5py.Dataset) or not self.rows.shape:
+            raise UserError(f"{file}: {name} has no rows: it is a group or a single value")
         self.dtype, self.shape = self.rows.dtype, self.rows.shape[1:]
         self.lock = threading.Lock()
 

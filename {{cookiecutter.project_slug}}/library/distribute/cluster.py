@@ -142,7 +142,7 @@ def _check_jobs(jobs: Any) -> None:
         _expect(everyone.count(address) == 1, f"{address} is the address of two tasks")
     chiefs = len(jobs.get("chief", []))
     fits = chiefs == 1 or (chiefs == 0 and "ps" not in jobs)
-    _expect(fits, "a cluster with parameter servers has one chief")
+    _expect(fits, "a cluster has at most one chief, and with parameter servers exactly one")
 
 
 def _is_address(text: Any) -> bool:
@@ -154,8 +154,8 @@ def reachable(address: str) -> bool:
     """Whether a process listens at host:port."""
     host, _, port = address.rpartition(":")
     try:
-        socket.create_connection((host, int(port)), timeout=5).close()
-    except OSError:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
+    except (OSError, UnicodeError):  # no such host, or no name of one
         return False
     return True
 

@@ -14,6 +14,9 @@ def main() -> None:
     if not sys.argv or sys.argv[0].startswith("-"):
         print(f"usage: python -m {__package__} [-m MODULE | SCRIPT] [ARGS]", file=sys.stderr)
         sys.exit(2)
+    if not (is_module or os.path.exists(sys.argv[0])):
+        print(f"error: there is no {sys.argv[0]}", file=sys.stderr)
+        sys.exit(2)
     install()
     try:
         if is_module:

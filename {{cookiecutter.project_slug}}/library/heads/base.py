@@ -26,7 +26,8 @@ class Head(abc.ABC):
     label: str
     """The kind of label that it learns, as Target.label."""
     metric_names: tuple[str, ...] = ()
-    """Metrics whose curves a report draws."""
+    """Metrics whose curves a report draws. What a search improves is the first: of values an error,
+    else a share."""
     outputs: tuple[str, ...] = ()
     """Predictions that are one number or text an example: columns of predictions.csv."""
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from library.nn.layers import FEATURES, batch_norm, conv, dense, depthwise_conv, dropout
     from library.nn.layers import output_layer
     from library.nn.optimizers import SGD, Adam, AdamW, Optimizer, SyncReplicasShutdownHook
-    from library.nn.optimizers import set_rate_factor, sync_replicas, with_loss_scale
+    from library.nn.optimizers import set_rate_factor, with_loss_scale
     from library.nn.pretrained import hub_features, hub_input
     from library.nn.resnet import resnet_features
 else:

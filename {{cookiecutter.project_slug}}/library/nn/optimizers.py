@@ -1,4 +1,4 @@
-"""Optimizers that heed `set_rate_factor`, for float16, and for workers that share each batch."""
+"""Optimizers that heed `set_rate_factor`, and for float16; a hook for SyncReplicasOptimizer."""
 
 import re
 import threading
@@ -87,17 +87,8 @@ def with_loss_scale(optimizer: Optimizer) -> tuple[Optimizer, tf.Tensor]:
     return mixed_precision.MixedPrecisionLossScaleOptimizer(optimizer, scale), scale() > 1.0
 
 
-def sync_replicas(optimizer: Optimizer, num_workers: int) -> Optimizer:
-    """An optimizer for workers that share each batch, with variables on parameter servers.
-
-    It averages the gradients of all workers, and none begins the next step before that
-    (Chen et al. 2016, https://arxiv.org/abs/1604.00981, without backup workers).
-    """
-    return tf.compat.v1.train.SyncReplicasOptimizer(optimizer, num_workers, num_workers)
-
-
 class SyncReplicasShutdownHook(tf.compat.v1.train.SessionRunHook):
-    """Ends the thread of `sync_replicas` that waits for more gradients.
+    """Ends the thread of SyncReplicasOptimizer that waits for more gradients.
 
     TensorFlow would give it two minutes, and then print its traceback.
     """

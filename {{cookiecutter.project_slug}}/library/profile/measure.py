@@ -104,7 +104,7 @@ def measure_storage(examples: Examples) -> dict[str, tuple[float, float]]:
     }
     folder = os.path.dirname(examples.shards[0])
     with (
-        contextlib.suppress(PermissionError),
+        contextlib.suppress(OSError),  # also of a read-only or full disk
         tempfile.TemporaryDirectory(dir=folder, prefix=".profile-") as temporary,
     ):
         files = [Path(temporary) / str(number) for number in ids]

@@ -11,7 +11,7 @@ import tensorflow as tf
 from library.config import URL
 from library.data import num_train_examples, stages_of
 from library.profile.measure import Meter, TraceHook, measure_storage
-from library.train import Plan, Run, translate_errors
+from library.train import Plan, Run, check_batch, translate_errors
 from library.util import UserError
 
 BALANCED = 1.25
@@ -33,6 +33,7 @@ def profile_training(run: Run, seconds: float = 4) -> dict[str, Any]:
         `bottleneck` and `times`, as the function `bottleneck` gives them; `gains`, how many times
         as fast training is with each change of the settings that was tried.
     """
+    check_batch(run)
     run, settings = run.for_training(), run.settings
     if settings.devices != 1:
         print("devices: profile measures one")
@@ -44,6 +45,9 @@ def profile_training(run: Run, seconds: float = 4) -> dict[str, Any]:
                 print(f"{name:36}{per_sec:12,.0f}{mb_per_sec:12,.0f}", flush=True)
         print(f"{'':36}{'examples/s':>12}{'ms a batch':>12}{'cores':>7}{'resident MB':>13}")
         stages = measure_stages(run, seconds)
+        if missing := [name for name in ("read", "batch") if name not in stages]:
+            marks = " and ".join(f'.apply(stage("{name}"))' for name in missing)
+            raise UserError(f"profile: train_input in project/input_fn.py has no {marks}")
         alone = _measure_steps(run, seconds, "training step alone", one_batch=True)
         found, times = bottleneck(alone.batch_ms, {n: each.batch_ms for n, each in stages.items()})
         epoch_secs = _epoch_examples(run) / stages["batch"].examples_per_sec
@@ -100,6 +104,8 @@ def _gains(run: Run, seconds: float, found: str, epoch_secs: float) -> dict[str,
             gains[flags] = meter.examples_per_sec / both.examples_per_sec
         except UserError as error:
             print(f"not tried: {flags}: {error}")
+        except tf.errors.ResourceExhaustedError:
+            print(f"not tried: {flags}: not enough memory")
     return gains
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 EXAMPLES = "per_example.csv"
-"""A row for each example, in the order of the dataset: file, label, predicted, error."""
+"""A row for each example, in the order of the dataset: file, label, predicted, error, ..."""
 MEASURES = {"class": "accuracy", "labels": "label_accuracy", "value": "mean_absolute_error"}
 """By kind of label, what the mean of the errors is called; they are shares, but of a value."""
 LEVEL = 0.95

@@ -61,6 +61,7 @@ class ClassificationStats(EvaluationStats):
 
     def count(self, *outputs: np.ndarray) -> None:
         labels, predicted, confidence = outputs
+        confidence = np.nan_to_num(confidence)  # of a network that overflows
         self.pairs.update(zip(labels.tolist(), predicted.tolist(), strict=True))
         bins = np.minimum((confidence * CONFIDENCE_BINS).astype(int), CONFIDENCE_BINS - 1)
         terms = [np.ones_like(confidence), confidence, labels == predicted]

@@ -53,8 +53,11 @@ def _paths(name: str) -> list[str]:
 
 def _files_of(name: str) -> Iterator[Path]:
     if name == STDIO:
-        names = (os.fsdecode(line.rstrip(b"\r\n")) for line in sys.stdin.buffer)
-        yield from map(Path, filter(None, names))
+        for name in (os.fsdecode(line.rstrip(b"\r\n")) for line in sys.stdin.buffer):
+            if "\0" in name:
+                raise UserError("--input: -: names are one per line, without NUL (find -print)")
+            if name:
+                yield Path(name)
         return
     for path in map(Path, _paths(name)):
         below = files_below(path, follow_links=True) if path.is_dir() else [(path, "")]

@@ -47,7 +47,8 @@ def predict_files(run: Run) -> None:
         write_rows(output, worst.watch(rows), run.head.columns(settings.top_k))
     if files.failed == files.count:
         raise UserError(
-            f"--input: {counted(files.count, 'files')}, none of which could be used: see {output}"
+            f"--input: {counted(files.count, 'files')}, none of which could be used: see the "
+            "`error` column"
         )
     stream = sys.stderr if output == STDIO else sys.stdout
     done = counted(files.count - files.failed, "predictions")

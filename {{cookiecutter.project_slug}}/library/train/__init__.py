@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from library.train.hooks import CheckpointHook, EarlyStopHook, GracefulStopHook, XlaHook
     from library.train.hub import HUB_CARD, hub_card
     from library.train.model_card import MODEL_FILE, ModelCard
-    from library.train.plan import Plan
+    from library.train.plan import Plan, check_batch
     from library.train.progress import ProgressHook
     from library.train.run import Run
     from library.train.run_record import list_runs

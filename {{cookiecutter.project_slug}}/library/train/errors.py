@@ -96,8 +96,9 @@ def translate_errors(run: Run, *data: str, plan: Plan | None = None) -> Iterator
             raise
         settings = run.settings
         raise RunError(
-            f"no space left for {settings.model_dir} or {settings.best_model_dir}: the last "
-            "checkpoint is whole, and the run continues from it when there is room"
+            f"no space left for {settings.model_dir}, {settings.best_model_dir} or "
+            f"{settings.cache_dir}: the last checkpoint is whole, and the run continues from it "
+            "when there is room"
         ) from error
 
 

@@ -53,7 +53,7 @@ class BestCheckpointExporter(Exporter):
     mode: str = "min"
     keep: int = 1
     _: dataclasses.KW_ONLY
-    assets: Sequence[str | Path] = ()  # files to copy along, such as the card of the model
+    assets: Sequence[str | Path] = ()  # files to copy along with the best: the card of the model
     # What a value of the metric depends on beside the checkpoint, as JSON.
     measured_with: dict[str, Any] = dataclasses.field(default_factory=dict)
 
@@ -109,12 +109,12 @@ class BestCheckpointExporter(Exporter):
                 with moving_into(self.folder) as temporary:
                     for source in tf.io.gfile.glob(f"{checkpoint_path}.*"):
                         shutil.copy(source, temporary / (name + source[len(checkpoint_path) :]))
-                    for source in self.assets:
+                    for source in self.assets if new is ranked[0] else ():  # they are the best's
                         shutil.copy(source, temporary)
                     if reason := damage(str(temporary / name)):
                         raise FileNotFoundError(reason)
             except FileNotFoundError:  # deleted by a training that is faster than its evaluator
-                reason = "was deleted before it could be kept as the best"
+                reason = "was deleted or damaged before it could be kept as the best"
                 print(f"{checkpoint_path} {reason}", flush=True)
                 return None
             self._write(ranked)

@@ -41,6 +41,7 @@ class GracefulStopHook(SessionRunHook):
         self.checkpoint, self.saves = str(Path(model_dir) / "model.ckpt"), saves
         self.deadline = math.inf if max_minutes is None else time.monotonic() + 60 * max_minutes
         self.asked = self.stepped = False
+        self.before: dict[int, Any] = {}
         self.in_evaluation = _StopInEvaluationHook(self)
 
     @property

@@ -37,7 +37,9 @@ def hub_card(run: Run, checkpoint: str) -> str:
     record: dict[str, Any] = ([{}] + own * run_record.load(settings.model_dir))[-1]
     evaluations = list(_evaluations(run, sha256_of(f"{checkpoint}.index")))
     used = record.get("settings", {})
-    data = [_dataset(each, used[each], record["data"][each]) for each in record.get("data", ())]
+    # The data of options by their names; that of extra_data by its paths.
+    checksums = record.get("data", {}).items()
+    data = [_dataset(Path(each).name, used.get(each, each), found) for each, found in checksums]
     data += [_dataset(each["split"], each["data"], each["checksum"]) for each in evaluations]
     environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {"cell": _cell, "word": word_of}

@@ -78,10 +78,11 @@ class ModelCard:
     def must_equal(self, other: "ModelCard", folder: str | Path) -> None:
         """Refuse to continue with a model that was made differently: the `other` one of `folder`.
 
-        The numbers of a target (mean, std, thresholds) may differ: they follow from the data.
+        The numbers of a target (mean, std, thresholds) may differ: they follow from the data. Of a
+        hyperparameter that is newer than the other model, nothing is known.
         """
         mine, found = self.hyperparameters, other.hyperparameters
-        pairs = {name: (mine.get(name), found.get(name)) for name in sorted({*mine, *found})}
+        pairs = {name: (mine.get(name), found[name]) for name in sorted(found)}
         if self.target.label == other.target.label:
             pairs["head"] = self.head, other.head
         lines = [

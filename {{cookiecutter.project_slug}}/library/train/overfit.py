@@ -26,6 +26,7 @@ def overfit(run: Run, num_examples: int) -> None:
     run = run.replace(
         dropout_rate=0.0,
         l2_regularization=0.0,
+        weight_decay=0.0,
         xentropy_label_smoothing=0.0,
         learning_rate_schedule="constant",
         warmup_epochs=0.0,

@@ -106,6 +106,7 @@ def check_batch(run: "Run") -> None:
             "leave them out": cluster.has_servers and params.network == "efficientnet_lite0",
             f"network: hub: {without_servers} do not save the averages of a module's batch norm: "
             "use parameter servers": cluster.all_reduce and params.network == "hub",
+            "overfit: needs one process, without TF_CONFIG": cluster.addresses and settings.overfit,
             f"max_minutes: {same_step}": cluster.all_reduce and settings.max_minutes,
             f"early_stopping_evals: {same_step}": (
                 cluster.all_reduce and settings.early_stopping_evals
@@ -143,7 +144,8 @@ def _last_checkpoint(run: "Run") -> tuple[str | None, int]:
     records = run_record.load(settings.model_dir) if latest else []
     before = best_place(records[-1]["settings"]) if records else None
     if read_best(settings.best_model_dir) and before != best_place(dataclasses.asdict(settings)):
-        reason = f"that of {settings.model_dir} is {before}" if records else "this run is new"
+        reason = f"{settings.model_dir} has no run.yaml" if latest else "this run is new"
+        reason = f"that of {settings.model_dir} is {before}" if records else reason
         raise UserError(
             f"best_model_dir: {settings.best_model_dir} holds the best model of another run, since "
             f"{reason}: start a run of its own with --run NAME, or delete it"

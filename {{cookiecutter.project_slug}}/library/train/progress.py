@@ -114,7 +114,8 @@ class ProgressHook(SessionRunHook):
             long = (f"{rate:,.0f} examples/s", f"{step_ms:.1f} ms/step", f"{wait} wait")
             parts += [f"{rate:,.0f}/s", wait] if short else long
             per_step = (now - self.warm_time) / (self.step - self.warm_at)
-            left = datetime.timedelta(seconds=round((self.steps - self.step) * per_step))
+            steps = max(0, self.steps - self.step)  # other workers may go further
+            left = datetime.timedelta(seconds=round(steps * per_step))
             parts.append(f"{str(left).removeprefix('0:').removeprefix('0')} left")
         if short and len("  ".join(parts)) > self.line.width:
             del parts[1]

@@ -8,7 +8,7 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -183,19 +183,13 @@ def list_runs(folder: Path = PROJECT / "runs") -> None:
     for run, options in used.items():
         step = last_step(run / "checkpoints")
         print(f"{run.name}: step {step}, trained on {shown_path(str(options.get('train_data')))}")
-        for line in _metrics(run):
-            print(f"  {line}")
+        if best := read_best(run / "best"):
+            number = f"{best['metric']} {best['value']:.4f}"
+            print(f"  best checkpoint: validation {number}, step {best['step']}")
+        for file in sorted(run.glob("evaluation/*/metrics.json")):
+            with written_here(file):
+                metrics = read_json(file)
+                numbers = [f"{k} {v:.4f}" for k, v in metrics.items() if isinstance(v, float)]
+                print(f"  {file.parent.name}: {', '.join(numbers)}, step {metrics['global_step']}")
         if differ:
             print("  " + ", ".join(f"{name} {word_of(options.get(name))}" for name in differ))
-
-
-def _metrics(run: Path) -> Iterator[str]:
-    """A line for the best evaluation while training, and for each report."""
-    if best := read_best(run / "best"):
-        number = f"{best['metric']} {best['value']:.4f}"
-        yield f"best checkpoint: validation {number}, step {best['step']}"
-    for file in sorted(run.glob("evaluation/*/metrics.json")):
-        with written_here(file):
-            metrics = read_json(file)
-            numbers = [f"{k} {v:.4f}" for k, v in metrics.items() if isinstance(v, float)]
-            yield f"{file.parent.name}: {', '.join(numbers)}, step {metrics['global_step']}"

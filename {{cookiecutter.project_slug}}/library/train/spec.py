@@ -15,7 +15,6 @@ from library.nn import (
     averages_scaffold,
     clip_gradients,
     heat_maps,
-    sync_replicas,
     update_averages,
     with_loss_scale,
 )
@@ -129,7 +128,10 @@ def _training(
             gradients = clip_gradients(gradients, params.clip_gradient_norm)
         pairs = zip(gradients, variables, strict=True)
         if run.parallel.sync and run.cluster.has_servers and run.cluster.num_workers > 1:
-            chosen = sync_replicas(chosen, run.cluster.num_workers)
+            # Averages the gradients of all workers; none begins the next step before that (Chen et
+            # al. 2016, https://arxiv.org/abs/1604.00981, without backup workers).
+            workers = run.cluster.num_workers
+            chosen = tf.compat.v1.train.SyncReplicasOptimizer(chosen, workers, workers)
             by_chief = chosen.make_session_run_hook(run.cluster.is_chief)
             hooks = [by_chief, SyncReplicasShutdownHook()]
             train_op = chosen.apply_gradients(pairs, step)

@@ -137,7 +137,10 @@ class _Training:
             # The last start ended between this checkpoint and its evaluation.
             evaluate_checkpoint(estimator, eval_spec, plan.checkpoint)
         if plan.step < plan.steps and not self.early_stop.due:
-            train_and_evaluate(estimator, train_spec, eval_spec)
+            try:
+                train_and_evaluate(estimator, train_spec, eval_spec)
+            finally:
+                stop.end(None)  # which TensorFlow calls only where nothing is raised
 
     def _train_spec(self, stop: GracefulStopHook) -> TrainSpec:
         run, plan, settings, cluster = self.run, self.plan, self.run.settings, self.run.cluster

@@ -18,7 +18,16 @@ import yaml
 from library.config import PROJECT, Parser, plain
 from library.report import figures, png, render
 from library.train import Run, start_training
-from library.util import RunError, UserError, locked, replacing, shown_path, write_text
+from library.util import (
+    RunError,
+    UserError,
+    locked,
+    replacing,
+    shown_path,
+    typed,
+    write_text,
+    written_here,
+)
 
 ETA, RUNGS = 3, 3
 """A trial is trained so many times, each ETA times longer than before; one of ETA goes on."""
@@ -50,7 +59,10 @@ def tune(run: Run) -> None:
         done = [trial for trial in search.trials if trial.state.name == "COMPLETE"]
         if not done:
             minutes = f"{run.settings.budget_minutes:g} minutes"
-            raise RunError(f"tune: no training of all epochs fits in {minutes}: give more of them")
+            raise RunError(
+                f"tune: no training came to the end of its epochs in {minutes}: give more of them, "
+                "or, if all diverge, a smaller learning_rate"
+            )
         search.report(min(done, key=_error_of))
 
 
@@ -60,6 +72,8 @@ class _Search:
     def __init__(self, run: Run, optuna: Any):
         self.run, self.optuna, self.folder = run, optuna, run.dir / "tune"
         settings = run.settings
+        if not run.for_training().head.metric_names:
+            raise UserError("tune: the head has no metric_names, the first of which is improved")
         names = settings.tune_sets or (settings.hyperparameter_set,)
         self.bases = {name: _set_of(run, name) for name in names}
         steps_per_epoch = run.card("train_data").num_examples / settings.train_batch_size
@@ -75,7 +89,7 @@ class _Search:
             and (values or all(getattr(base, name) for base in self.bases.values()))
         }
         of_search = run.replace(budget_minutes=1.0, tune_trials=None).settings  # more continue it
-        known = (run.card("train_data"), of_search, self.bases)
+        known = (run.train_card, run.card("validation_data"), of_search, self.bases)
         self.name = hashlib.sha256(repr((*known, self.space)).encode()).hexdigest()[:16]
 
     @property
@@ -128,7 +142,8 @@ class _Search:
             rivals = [each.intermediate_values for each in self.trials[: number + 1]]
             values = [each[rung] for each in rivals if rung in each]
             value = values[-1]
-            if rung + 1 < RUNGS and sorted(values).index(value) >= max(1, len(values) // ETA):
+            beaten = sorted(values).index(value) >= max(1, len(values) // ETA)
+            if value == math.inf or (rung + 1 < RUNGS and beaten):  # diverged, or not best
                 self.study.tell(trial, state=state.PRUNED)
                 return
         self.study.tell(trial, value)
@@ -182,28 +197,30 @@ class _Search:
             left -= (time.monotonic() - begin) / 60
             self.study.set_user_attr("minutes", settings.budget_minutes - left)
         shutil.rmtree(folder)
-        return value
+        return value if math.isfinite(value) else math.inf
 
     def report(self, best: Any) -> None:
         """Write the best settings as a set, and all trials to a page; say how to use them."""
         settings, params = self.run.settings, self._params(best)
         file = settings.hyperparameter_file.with_name(FILE)
-        sets = (yaml.safe_load(file.read_text("utf-8")) if file.exists() else None) or {}
+        with written_here(file, yaml.YAMLError):
+            text = file.read_text("utf-8") if file.exists() else ""
+            sets = typed(dict[str, Any], yaml.safe_load(text) or {})
         names = [field.name for field in dataclasses.fields(params)]
         sets[settings.run] = {name: plain(getattr(params, name)) for name in names}
         write_text(file, HEAD + yaml.safe_dump(sets, sort_keys=False, allow_unicode=True))
         trials = [trial for trial in self.trials if trial.intermediate_values]
         trials.sort(key=lambda trial: (-trial.last_step, _error_of(trial)))
-        shown = [self._shown(trial) for trial in trials]
-        numbers = [(self._epochs(trial.last_step), _error_of(trial)) for trial in trials]
-        rows = [
-            {"trial": t.number, "epochs": f"{epochs:.3g}", "error": f"{error:.4f}", **values}
-            for t, (epochs, error), values in zip(trials, numbers, shown, strict=True)
-        ]
+        rows: list[dict[str, Any]] = []
+        for trial in trials:
+            row = {"trial": trial.number, "epochs": f"{self._epochs(trial.last_step):.3g}"}
+            row |= {"error": f"{_error_of(trial):.4f}", "set": trial.params["set"]}
+            tried = self._params(trial)
+            rows.append(row | {name: getattr(tried, name) for name in self.space})
         whole = [trial.last_step == RUNGS - 1 for trial in trials]
-        errors, drawn = [error for _, error in numbers], {}
-        for name in shown[0]:
-            values = [each[name] for each in shown]
+        errors, drawn = [*map(_error_of, trials)], {}
+        for name in ("set", *self.space):
+            values = [row[name] for row in rows]
             drawn[f"error by {name}"] = png(figures.trials(name, values, errors, whole))
         pair = {"validation error": best.value, "before": self.trials[0].value}
         tiles = {name: f"{value:.4f}" for name, value in pair.items()}
@@ -221,11 +238,7 @@ class _Search:
         print(f"wrote {shown_path(file)} and {shown_path(self.folder / 'tune.html')}")
         words = ["--hyperparameter_file", shown_path(file), "--hyperparameter_set", settings.run]
         print(f"next: python run.py {shlex.join(words)} --new")
-
-    def _shown(self, trial: Any) -> dict[str, Any]:
-        """The values of a trial, by name."""
-        params = self._params(trial)
-        return {"set": trial.params["set"], **{name: getattr(params, name) for name in self.space}}
+        print("      with the other flags of this command, such as --config_set")
 
 
 def _error_of(trial: Any) -> float:

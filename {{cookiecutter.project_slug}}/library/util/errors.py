@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 PATH_ERRORS = (PermissionError, FileExistsError, NotADirectoryError, IsADirectoryError)
-PATH_ERRNOS = (errno.EROFS, errno.ENAMETOOLONG)
+PATH_ERRNOS = (errno.EROFS, errno.ENAMETOOLONG, errno.ENOSPC, errno.EDQUOT)
 """Errors of the operating system that the user can mend."""
 
 
@@ -71,7 +71,7 @@ def run_main(main: Callable[[], None]) -> None:
         lines = getattr(error, "lines", None)
         is_path_error = isinstance(error, PATH_ERRORS)
         if isinstance(error, OSError) and (is_path_error or error.errno in PATH_ERRNOS):
-            lines = (f"{error.filename}: {error.strerror}",)
+            lines = (f"{error.filename}: " * bool(error.filename) + f"{error.strerror}",)
         if not isinstance(lines, tuple):
             raise
         for line in lines:

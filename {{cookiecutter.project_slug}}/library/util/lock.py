@@ -41,7 +41,10 @@ def locked(
         try:
             handle = _acquire(path, owner)
         except BlockingIOError as error:
-            message = f"{option}: {folder} is in use by {_owner(path) or 'another process'}"
+            holder = ""
+            with contextlib.suppress(FileNotFoundError):  # it has just ended
+                holder = _owner(path)
+            message = f"{option}: {folder} is in use by {holder or 'another process'}"
             raise UserError(message + f": {remedy}" * bool(remedy)) from error
         heart = threading.Thread(target=_beat, args=(handle, owner, ended), daemon=True)
         heart.start()
