@@ -324,9 +324,8 @@ def test_an_export_that_fails_leaves_no_folder(trained, tmp_path, monkeypatch):
 
 def test_where_no_file_can_be_used_nothing_is_predicted(trained, inputs, tmp_path):
     output = tmp_path / "bad.csv"
-    with pytest.raises(
-        UserError, match="--input: 1 file, none of which could be used: see the `error` column"
-    ):
+    why = f"--input: 1 file, none of which could be used: see the `error` column of {output}$"
+    with pytest.raises(UserError, match=why):
         predicted(trained, inputs[1:2], output=str(output))
     assert "broken.bin" in output.read_text()
 

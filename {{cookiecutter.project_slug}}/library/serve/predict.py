@@ -48,7 +48,7 @@ def predict_files(run: Run) -> None:
     if files.failed == files.count:
         raise UserError(
             f"--input: {counted(files.count, 'files')}, none of which could be used: see the "
-            "`error` column"
+            f"`error` column{f' of {output}' * (output != STDIO)}"
         )
     stream = sys.stderr if output == STDIO else sys.stdout
     done = counted(files.count - files.failed, "predictions")
