@@ -15,7 +15,7 @@ from conftest import python
 
 from settings_page import TEMPLATE as ROOT  # isort: skip  it makes library importable
 
-from library.config import Settings, TrainingHyperparameters  # isort: skip
+from library.config import Settings  # isort: skip
 from library.distribute import Cluster  # isort: skip
 
 DOCS = ROOT / "docs"
@@ -133,10 +133,13 @@ def test_the_speeds_of_the_text():
 
 
 def test_the_rate_for_a_larger_batch_is_in_proportion():
-    shown = re.search(r"--train_batch_size (\d+) --learning_rate (\S+)", PAGE)
-    factor = int(shown[1]) / Settings().train_batch_size
-    assert f"{factor:.0f} times as large" in flat(PAGE)
-    assert float(shown[2]) == pytest.approx(factor * TrainingHyperparameters().learning_rate)
+    shown = re.findall(r"--train_batch_size (\d+) --learning_rate (\S+)", PAGE)
+    assert len(shown) == 2, "of audio, then of images"
+    for folder, (batch_size, rate) in zip((ROOT / "audio", ROOT), shown, strict=True):
+        sets = yaml.safe_load((folder / "hyperparameters.yaml").read_text(encoding="utf-8"))
+        factor = int(batch_size) / Settings().train_batch_size
+        assert f"{factor:.0f} times as large" in flat(PAGE)
+        assert float(rate) == pytest.approx(factor * float(sets["default"]["learning_rate"]))
 
 
 def test_the_seconds_of_the_text_are_those_of_the_code():

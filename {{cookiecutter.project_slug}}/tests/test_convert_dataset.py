@@ -478,6 +478,13 @@ def test_a_group_stays_in_one_dataset(samples, tmp_path):
     sides = sides_of(samples, tmp_path / "c", last_digit)
     assert [*map(len, sides.values())] == [1] * 10
     assert {"validation"} in sides.values(), "one of few, at least"
+    again = (samples / "train", tmp_path / "c", "train", "--overwrite")
+    before = files(tmp_path / "c")
+    process = convert(*again, status=2)
+    assert r"validation.json was split by \d\.: give it again, or a --validation" in process.stderr
+    assert files(tmp_path / "c") == before
+    convert(*again, "--group_by", r"\d\.")
+    assert files(tmp_path / "c") == before
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,10 @@ def test_prediction_and_export_agree(trained, samples, tmp_path):
     assert "1 of 9 files could not be used: see the `error` column" in process.stdout
     words = ["--input", trained / "more", "--output", "bad.csv"]
     process = run_program("run.py", "predict", *SHORT, *words, cwd=trained, status=2)
-    assert "--input: 1 file, none of which could be used: see bad.csv" in process.stderr
+    assert (
+        "--input: 1 file, none of which could be used: see the `error` column of bad.csv"
+        in process.stderr
+    )
     assert "not an image" in (trained / "bad.csv").read_text()
     with open(trained / "runs/default/predictions.csv", newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))

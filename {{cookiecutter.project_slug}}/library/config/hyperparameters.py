@@ -62,7 +62,7 @@ class OptimizerHyperparameters:
         minimum=0,
         maximum=0.999999,
     )
-    gradient_accumulation: int = option(1, "parts of a batch, computed in turn", minimum=1)
+    gradient_accumulation: int = option(1, "splits of a batch, computed in turn", minimum=1)
     clip_gradient_norm: float | None = option(None, "largest global norm of gradients", above=0)
 
 

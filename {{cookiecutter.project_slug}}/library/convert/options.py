@@ -72,7 +72,9 @@ class _Shards:
         Location("data"), "folder to write to, also at a URL, as s3://bucket/data"
     )
     num_shards: int | None = option(
-        None, f"files to write; null: {SHARD_MB} MB or {SHARD_FILES} files in each", minimum=1
+        None,
+        f"files to write; null: {SHARD_MB} MB or {SHARD_FILES} files each, fewer in small datasets",
+        minimum=1,
     )
     random_seed: int = option(0, "fixes the order of the examples in the shards", minimum=0)
     overwrite: bool = option(False, "replace a dataset of this name")
@@ -166,16 +168,17 @@ class ConvertOptions(_Files, _Shards, _Work):
             return self.validation_fraction
         if self.name != "train" or VALIDATION in split_folders(self.root.parent, only=False):
             return 0.0
-        source, before = self._split_before()
+        source, before, _ = self._split_before()
         return DEFAULT_FRACTION if source is None else before if source == self.name else 0.0
 
-    def _split_before(self) -> tuple[str | None, float]:
-        """The dataset that the existing validation dataset is a part of, and its share."""
+    def _split_before(self) -> tuple[str | None, float, str | None]:
+        """The dataset that the existing validation dataset is a part of, its share, and groups."""
         card = self.folder / f"{VALIDATION}.json"
         if not card.exists():
-            return None, 0.0
+            return None, 0.0, None
         known = Card.load(card).options
-        return known.get("tfrecord_filename", VALIDATION), known.get("validation_fraction") or 0.0
+        source, share = known.get("tfrecord_filename", VALIDATION), known.get("validation_fraction")
+        return source, share or 0.0, known.get("group_by")
 
     @property
     def recorded(self) -> dict[str, Any]:
@@ -237,11 +240,16 @@ class ConvertOptions(_Files, _Shards, _Work):
             if card.exists() and not self.overwrite:
                 there = f"{self.place}/{card.name}"
                 raise UserError(f"tfrecord_filename: {there} already exists; {self.remedy}")
-        source, before = self._split_before()
+        source, before, groups = self._split_before()
         if self.fraction and source not in (None, self.name):
             raise UserError(
                 f"validation_fraction: {validation} is not of {self.name}, but of {source}: use "
                 "another tfrecord_dir"
+            )
+        if self.fraction and self.validation_fraction is None and groups and not self.group_by:
+            raise UserError(
+                f"group_by: {validation} was split by {groups}: give it again, or a "
+                "--validation_fraction to split without groups"
             )
         if not self.fraction and source == self.name != VALIDATION:
             raise UserError(
