@@ -39,10 +39,10 @@ def parents_work(count: int) -> None:
     names = [f"class {n % 100:02}/image-{n:09}.jpg" for n in range(count)]
     target = Target("class", tuple(f"class {n:02}" for n in range(100)))
     listing = FileListing(target, Files(names, [n % 100 for n in range(count)]), [])
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
         options = ConvertOptions(
-            dataset_dir=folder, tfrecord_dir=folder, tfrecord_filename="train", num_shards=500
+            dataset_dir=folder, tfrecord_dir=name, tfrecord_filename="train", num_shards=500
         )
         plan = Plan(options, images.ShardOptions(), images, listing)
         plan.partial.mkdir()
@@ -83,13 +83,14 @@ def made_up(seed: int, count: int) -> dict[str, np.ndarray]:
 
 
 def made_up_shard(job: object, seed: int) -> None:
-    """What a worker leaves of a shard, but for the shard."""
+    """What a worker leaves of a shard, but for the content of the shard."""
     from library.data.tfrecord import INDEX
 
     count = len(job.files)
     shard = {"file": job.output.name, "examples": count, "bytes": 1, "sha256": ""}
     rows = {"rows": np.zeros(count, INDEX), "shard": np.array(json.dumps(shard))}
     np.savez(job.report, **made_up(10**6 + seed, count), **rows)
+    job.output.write_bytes(b"x")
 
 
 class Memory:

@@ -96,7 +96,9 @@ def write_set(path: Path, waveforms: list[np.ndarray], shards: int = 1, **more) 
     write_index(path, [rows for _, rows in written])
     options = {"sample_rate": RATE}
     entries = [shard for shard, _ in written]
-    Card(list(target.classes), {}, entries, options, label=target.label).save(f"{path}.json")
+    numbers = labels if target.label == "class" else []
+    counts = {name: numbers.count(number) for number, name in enumerate(target.classes)}
+    Card(list(target.classes), counts, entries, options, label=target.label).save(f"{path}.json")
     return str(path)
 
 

@@ -116,6 +116,13 @@ def save(index: Path, rows: np.ndarray) -> None:
         np.save(file, rows)
 
 
+def relabel(index: Path) -> None:
+    """As one that was left from before, when clips had other labels."""
+    rows = np.load(index)
+    rows["label"][:2] = 0
+    save(index, rows)
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -126,8 +133,9 @@ def save(index: Path, rows: np.ndarray) -> None:
         lambda index: save(index, np.load(index)[::-1]),
         lambda index: save(index, np.load(index)[:-1]),
         lambda index: save(index, np.arange(7)),
+        relabel,
     ],
-    ids=["missing", "empty", "cut", "header", "order", "fewer", "other"],
+    ids=["missing", "empty", "cut", "header", "order", "fewer", "other", "labels"],
 )
 def test_an_index_that_does_not_fit_is_written_anew(stored, change, capsys):
     index = Path(f"{stored}.index")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import convert, make_run, quick_network
+from conftest import ROOT, convert, make_run, quick_network, run_program, small_model
 
 from library.audit import audit_labels, cross_validate, label_issues
 from library.config import FOLDS, Settings
@@ -225,3 +225,29 @@ def test_an_audit_writes_tables_and_a_page_and_resumes(samples, tmp_path, capsys
             audit_labels(run)
     convert(root, data, "cleaned", "--leave_out", folder / "suspects.csv", "--relabel", table)
     assert len(labels_of(data / "cleaned")) == len(files) - len(suspects)
+
+
+AUDIT = f"""
+import pytest, sys
+sys.path[:0] = [{str(ROOT)!r}, {str(ROOT / "tests")!r}]
+from conftest import quick_network
+quick_network(pytest.MonkeyPatch())
+import runpy
+runpy.run_path({str(ROOT / "run.py")!r}, run_name="__main__")
+"""
+
+
+@pytest.mark.slow
+def test_an_audit_on_two_devices_of_this_cpu(data, tmp_path):
+    (tmp_path / "run.py").write_text(AUDIT)
+    places = [f"--{name}_data={data / name}" for name in ("train", "validation")]
+    places += [f"--{name}_dir={tmp_path / name}" for name in ("model", "best_model")]
+    words = [
+        "--devices=2",
+        "--train_batch_size=8",
+        "--train_epochs=1",
+        "--epochs_between_evals=1",
+        *small_model(),
+    ]
+    run_program("run.py", "audit", *places, *words, cwd=tmp_path)
+    assert len(table_of(tmp_path / "model/audit/scores.csv")) == len(labels_of(data / "train"))

@@ -138,6 +138,10 @@ def test_several_machines_write_what_one_writes(samples, tmp_path):
         assert "is of a conversion of other files, or with other options" in process.stderr
     convert(samples / "train", out, "train", *more, "--finalize")
     assert files(out) == files(tmp_path / "one")
+    (out / ".train.complete").mkdir()  # as while another process puts the files in their place
+    process = convert(samples / "train", out, "train", *more, "--shards", "0", status=2)
+    assert f"shards: all of {out}/train are written" in process.stderr
+    assert (out / "train.json").exists()
 
 
 @pytest.mark.parametrize(

@@ -123,9 +123,11 @@ def test_the_loss_in_tensorboard_is_that_of_the_step(shown, project):
     """Shown and written are one number, and no second pass."""
     values = summaries(project / "runs/default/checkpoints")
     written = {step: value.simple_value for step, value in values if value.tag == "gradient_norm"}
+    assert written
     assert all(norm > 0 for norm in written.values())
     losses = {step: value.simple_value for step, value in values if value.tag == "loss"}
     live = re.findall(r"(\d+)/\d+  epoch [\d.]+  loss ([\d.]+)", shown)
+    assert live
     # A summary has the number of the step before which it was taken, or after.
     for step, loss in live:
         near = [losses.get(int(step) + i, np.inf) for i in (-1, 0, 1)]

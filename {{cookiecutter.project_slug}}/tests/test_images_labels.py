@@ -1,6 +1,7 @@
 """Records of images with the three kinds of label: written, parsed and verified."""
 
 import csv
+import dataclasses
 import re
 from pathlib import Path
 
@@ -176,7 +177,9 @@ def test_names_and_images_of_a_dataset_are_listed(jpeg, tmp_path):
     settings = Settings(train_data=str(tmp_path / "a"), random_seed=1)
     keys = train_keys(settings, 0, 40)
     assert sorted(keys[:20]) == sorted(keys[20:]) == sorted(names)
-    assert train_keys(settings, 13, 5) == keys[13:18]
+    cached = dataclasses.replace(settings, cache="file", cache_dir=tmp_path / "cache")
+    assert train_keys(cached, 13, 5) == keys[13:18]
+    assert not (tmp_path / "cache").exists()
     assert encoded_examples(tmp_path / "a", [0, 6, 12]) == [jpeg.data] * 3
     ids = [int(number) for number, _ in read_in_order(tmp_path / "a")]
     assert ids == list(range(20))

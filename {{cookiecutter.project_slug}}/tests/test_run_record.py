@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from conftest import make_run
 
 from library import config
-from library.train import run_record
+from library.train import Plan, run_record
 from library.train.plan import best_place
 from library.util import UserError
 
@@ -103,3 +104,12 @@ def test_what_is_no_record_is_one_line(tmp_path, content):
     with pytest.raises(UserError, match="run.yaml: not a file that was written here") as error:
         run_record.load(tmp_path)
     assert len(error.value.lines) == 1
+
+
+def test_a_share_of_an_epoch_has_all_of_its_examples(data, tmp_path):
+    """0.7 x 90 is 62.99999999999999, and 1.1 x 400 / 8 a little more than 55."""
+    options = {"train_epochs": 0.7, "epochs_between_evals": 0.7, "train_batch_size": 9}
+    assert Plan.of(make_run(data, tmp_path, **options).for_training(), 90).steps == 7
+    options = {"train_epochs": 2, "epochs_between_evals": 1.1, "train_batch_size": 8}
+    plan = Plan.of(make_run(data, tmp_path, **options).for_training(), 400)
+    assert (plan.steps, plan.steps_between_evals) == (100, 55)

@@ -142,8 +142,7 @@ class Archive(Examples):
         A dataset at a URL is read through the cache, and its index has to fit.
 
         Raises:
-            UserError: a file is missing, or not the one of the card; or the sample rate is another
-                one.
+            UserError: a file is missing, or not that of the card, or has another sample rate.
         """
         url = bool(URL.match(str(path)))
         self.card = Card.load(f"{path}.json")
@@ -189,7 +188,7 @@ class Archive(Examples):
         return whole
 
     def _open_index(self, path: str) -> bool:
-        """Whether the index has a row for each clip of each shard."""
+        """Whether the index has a row for each clip of each shard, with a label that may be its."""
         try:
             if URL.match(path):
                 self.index = np.load(io.BytesIO(content_of(path)))
@@ -203,7 +202,8 @@ class Archive(Examples):
         self.first = np.cumsum([0, *counts[:-1]])
         numbers = np.repeat(np.arange(len(counts)), counts)
         fits = self.index.dtype == index_dtype(self.card.target)
-        return fits and np.array_equal(self.index["shard"], numbers)
+        fits = fits and np.array_equal(self.index["shard"], numbers)
+        return fits and self.card.may_have(self.index["label"])
 
     @property
     def num_examples(self) -> int:

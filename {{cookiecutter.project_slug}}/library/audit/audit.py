@@ -2,7 +2,6 @@
 
 import csv
 import hashlib
-import inspect
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -16,11 +15,12 @@ from library.audit.confident import Issues, cross_validate, label_issues
 from library.config import FOLDS
 from library.convert import equal_files, near_duplicates, read_seen
 from library.data import num_train_examples
+from library.distribute import Cluster, Parallel
 from library.estimator import ModeKeys
 from library.nn import FEATURES
 from library.report import WORST, render
-from library.train import Run, start_training, translate_errors
-from library.util import UserError, counted, locked, replacing, shown_path
+from library.train import Run, evaluated_with, start_training, translate_errors
+from library.util import UserError, attach_log, counted, locked, replacing, shown_path
 
 NEIGHBORS = 5
 """Examples beside a suspicious one on the page."""
@@ -38,18 +38,18 @@ def audit_labels(run: Run) -> None:
     a frozen network, or else a training of its own for each fold. What is done when it is stopped
     is kept, and the same command resumes.
     """
+    # Devices are divided before TensorFlow is used for anything else.
+    Parallel.of(Cluster(), run.settings.devices, sync_replicas=False).strategy()
     run = run.replace(overfit=None, print_model=False, fold=None, model=Path("best"))
     resolved, folder, path = run.for_training(), run.dir / "audit", run.settings.train_data
     if resolved.head.label != "class":
         has = resolved.model.target
         raise UserError(f"train_data: audit looks for wrong classes, but {path} has {has}")
     card = run.card("train_data")
-    cards = card, resolved.train_card, run.card("validation_data")
-    sources = sorted(Path(inspect.getfile(run.model_fn)).parent.glob("*.py"))
-    code = [file.read_bytes() for file in sources]
-    known = repr((cards, code, run.settings, resolved.hyperparameters))
+    known = repr((card, resolved.train_card, run.settings, evaluated_with(resolved)))
     parts = folder / f"parts-{hashlib.sha256(known.encode()).hexdigest()[:16]}"
     with locked("run", folder), translate_errors(run, path):
+        attach_log(folder)  # not to the folder of a fold, which is deleted
         for other in {*folder.glob("parts-*")} - {parts}:  # of other data, code or settings
             shutil.rmtree(other)
         parts.mkdir(exist_ok=True)
@@ -98,6 +98,7 @@ def out_of_sample(run: Run, resolved: Run, parts: Path, count: int) -> tuple[lis
             trained = run.replace(**places, fold=fold)
             start_training(trained)
             _kept(file, *trained.trained(), count)
+        tf.compat.v1.summary.FileWriterCache.clear()  # which would keep its deleted files open
         shutil.rmtree(folder, ignore_errors=True)
         every.append(np.load(file)["probabilities"])
     with np.load(files[0]) as first:

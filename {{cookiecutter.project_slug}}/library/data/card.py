@@ -72,6 +72,13 @@ class Card:
     def num_examples(self) -> int:
         return sum(shard.examples for shard in self.shards)
 
+    def may_have(self, labels: np.ndarray) -> bool:
+        """Whether these labels, [examples], have as many of each class as the dataset."""
+        sizes = [self.examples_per_class.get(name, 0) for name in self.classes]
+        if self.label != "class" or sum(sizes) != len(labels):
+            return True
+        return np.array_equal(np.sort(labels), np.repeat(np.arange(len(sizes)), sizes))
+
     def spread(self, count: int) -> list[int]:
         """The ids of at most `count` examples, spread over all."""
         count = min(count, self.num_examples)

@@ -104,8 +104,9 @@ def _replaced(record: bytes, content: bytes, kind: bytes) -> bytes:
 
 def train_keys(settings: Settings, start: int, count: int) -> list[str]:
     """The names of the files of `count` training examples, from the sample `start` of a run."""
-    to_cache = decoded_examples if settings.cache_decoded else None
-    records = train_records(settings, start, to_cache=to_cache, classes_of=classes_of).take(count)
+    # A cache may hold something else than contents, as features.
+    uncached = dataclasses.replace(settings, cache="none", cache_decoded=False)
+    records = train_records(uncached, start, classes_of=classes_of).take(count)
     keys = records.map(lambda number, key, record: parse_example(record, Target("none"))["key"])
     return [key.decode(errors="replace") for key in keys.as_numpy_iterator()]
 

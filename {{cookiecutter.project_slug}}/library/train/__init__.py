@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from library.train.plan import Plan, check_batch
     from library.train.progress import ProgressHook
     from library.train.run import Run
-    from library.train.run_record import list_runs
+    from library.train.run_record import evaluated_with, list_runs
     from library.train.spec import model_spec
     from library.train.training import start_training
     from library.train.warm_start import WarmStart

@@ -2,7 +2,6 @@
 
 import contextlib
 import hashlib
-import inspect
 import json
 import shutil
 import tempfile
@@ -50,6 +49,7 @@ def run_evaluation(run: Run) -> Path:
         facts = {"split": split, "data": path, "checkpoint": checkpoint}
         _keep_other(folder, facts)
         folder.mkdir(parents=True, exist_ok=True)
+        (folder / METRICS).unlink(missing_ok=True)  # or a kill leaves rows that are not of it
         table.seek(0)
         with (
             replacing(folder / EXAMPLES) as temporary,
@@ -100,8 +100,8 @@ def _place(run: Run) -> tuple[str, str, Path]:
 
 def _measured_with(run: Run, checkpoint: str) -> dict[str, str]:
     """Checksums of all that the metrics depend on: checkpoint, data, code and hyperparameters."""
-    code, field = inspect.getfile(run.model_fn), _place(run)[1]
-    found = run_record.evaluated_with(run.settings, run.hyperparameters, code=code, field=field)
+    field = _place(run)[1]
+    found = run_record.evaluated_with(run, field)
     checksum = hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
     index = sha256_of(f"{checkpoint}.index")  # which has the checksums of all variables
     return {"checkpoint": index, "data": found[field], "with_code_and_options": checksum}

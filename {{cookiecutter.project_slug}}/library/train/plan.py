@@ -63,7 +63,8 @@ class Plan:
         settings, batch_size = run.settings, run.settings.train_batch_size
         checkpoint, step = _last_checkpoint(run)
         examples = run_record.examples_before(settings.model_dir, step, batch_size)
-        left = max(0, int(settings.train_epochs * epoch_examples) - examples)
+        # Rounded: 0.7 x 90 is 62.99999999999999, and 1.1 x 400 / 8 is more than 55.
+        left = max(0, int(round(settings.train_epochs * epoch_examples, 6)) - examples)
         if not step and left < batch_size:
             raise UserError(
                 f"train_batch_size: {batch_size} is more than the {left} examples of "
@@ -76,8 +77,8 @@ class Plan:
             epoch_examples=epoch_examples,
             batch_size=batch_size,
             steps=step + left // batch_size,
-            steps_between_evals=math.ceil(
-                settings.epochs_between_evals * epoch_examples / batch_size
+            steps_between_evals=max(
+                1, math.ceil(round(settings.epochs_between_evals * epoch_examples / batch_size, 6))
             ),
         )
 

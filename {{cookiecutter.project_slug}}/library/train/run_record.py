@@ -4,13 +4,14 @@ import contextlib
 import datetime
 import hashlib
 import importlib.metadata
+import inspect
 import os
 import platform
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 import yaml
@@ -20,6 +21,9 @@ from library.data import content_of
 from library.train.checkpoints import last_step
 from library.train.exporter import read_best
 from library.util import UserError, read_json, shown_path, typed, write_text, written_here
+
+if TYPE_CHECKING:
+    from library.train.run import Run
 
 FILE = "run.yaml"
 FORMAT_VERSION = 1
@@ -56,19 +60,16 @@ def describe(settings: Any, hyperparameters: Any, *, step: int, examples: int) -
     }
 
 
-def evaluated_with(
-    settings: Any, hyperparameters: Any, *, code: str, field: str = "validation_data"
-) -> dict[str, Any]:
+def evaluated_with(run: "Run", field: str = "validation_data") -> dict[str, Any]:
     """What a metric of the dataset that an option names depends on, beside the checkpoint.
 
-    Hyperparameters, such as `l2_regularization`, and `code`, a file of the project, with those
-    beside it, define the loss.
+    Hyperparameters, such as `l2_regularization`, and the code of the project define the loss.
     """
-    files = sorted(Path(code).parent.glob("*.py"))
+    files = sorted(Path(inspect.getfile(run.model_fn)).parent.glob("*.py"))
     return {
-        field: card_checksum(getattr(settings, field)),
+        field: card_checksum(getattr(run.settings, field)),
         "code": hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest(),
-        **options_used(hyperparameters),
+        **options_used(run.hyperparameters),
     }
 
 

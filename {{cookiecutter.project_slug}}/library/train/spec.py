@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from library.distribute import average_over_replicas
+from library.distribute import average_over_replicas, num_replicas
 from library.estimator import EstimatorSpec, ModeKeys
 from library.estimator import export as estimator_export
 from library.nn import (
@@ -119,7 +119,8 @@ def _training(
     for name, metric in zip(metrics, values, strict=True):
         tf.compat.v1.summary.scalar(name, tf.identity(metric, name=f"batch_{name}"))
     tf.compat.v1.summary.scalar("learning_rate", rate)
-    tf.compat.v1.summary.scalar("gradient_norm", tf.linalg.global_norm(gradients))
+    if num_replicas() == 1:  # else each has a share, and the norm of one is not that of the sum
+        tf.compat.v1.summary.scalar("gradient_norm", tf.linalg.global_norm(gradients))
     if "features" not in features:  # recorded ones cannot be drawn
         show_inputs(run.drawn(features), labels)
     updates = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)  # of batch norm

@@ -1,7 +1,6 @@
 """The command train: a run from where it stands to its end."""
 
 import contextlib
-import inspect
 import math
 
 import tensorflow as tf
@@ -87,9 +86,7 @@ class _Training:
             settings.best_model_dir,
             keep=settings.keep_best_max,
             assets=[settings.model_dir / MODEL_FILE],
-            measured_with=run_record.evaluated_with(
-                settings, run.hyperparameters, code=inspect.getfile(run.model_fn)
-            ),
+            measured_with=run_record.evaluated_with(run),
         )
         self.early_stop = EarlyStopHook(self.exporter, settings.early_stopping_evals or math.inf)
         # A new run is written when its input is open, or cached: not before a mistake is found.

@@ -7,21 +7,26 @@ had happened: the values of a trial follow from the seed, its number and the tri
 import dataclasses
 import hashlib
 import math
+import os
 import shlex
 import shutil
 import time
 from pathlib import Path
 from typing import Any
 
+import tensorflow as tf
 import yaml
 
 from library.config import PROJECT, Parser, plain
+from library.data import num_train_examples
 from library.report import figures, png, render
-from library.train import Run, start_training
+from library.train import Run, evaluated_with, start_training
 from library.util import (
     RunError,
     UserError,
+    attach_log,
     locked,
+    remove_leftovers,
     replacing,
     shown_path,
     typed,
@@ -55,6 +60,7 @@ def tune(run: Run) -> None:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     search = _Search(run.replace(overfit=None, print_model=False, model=Path("best")), optuna)
     with locked("run", search.folder):
+        attach_log(search.folder)  # not to the folder of a trial, which is deleted
         search.go()
         done = [trial for trial in search.trials if trial.state.name == "COMPLETE"]
         if not done:
@@ -76,7 +82,7 @@ class _Search:
             raise UserError("tune: the head has no metric_names, the first of which is improved")
         names = settings.tune_sets or (settings.hyperparameter_set,)
         self.bases = {name: _set_of(run, name) for name in names}
-        steps_per_epoch = run.card("train_data").num_examples / settings.train_batch_size
+        steps_per_epoch = num_train_examples(settings, run.train_card) / settings.train_batch_size
         self.rungs = [
             rung
             for rung in range(RUNGS)
@@ -89,7 +95,7 @@ class _Search:
             and (values or all(getattr(base, name) for base in self.bases.values()))
         }
         of_search = run.replace(budget_minutes=1.0, tune_trials=None).settings  # more continue it
-        known = (run.train_card, run.card("validation_data"), of_search, self.bases)
+        known = (run.train_card, evaluated_with(run), of_search, self.bases)
         self.name = hashlib.sha256(repr((*known, self.space)).encode()).hexdigest()[:16]
 
     @property
@@ -105,7 +111,14 @@ class _Search:
     def go(self) -> None:
         """Try settings until the time is over, or there are `tune_trials`."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        backend = self.optuna.storages.journal.JournalFileBackend(str(self.folder / "journal.log"))
+        remove_leftovers(self.folder)
+        mine = {*self.folder.glob(f"trial-*-{self.name}")}
+        for other in {*self.folder.glob("trial-*")} - mine:  # of other data, code or settings
+            shutil.rmtree(other)
+        journal = self.folder / "journal.log"
+        if journal.exists():  # the last line is cut off where a disk was full
+            os.truncate(journal, journal.read_bytes().rfind(b"\n") + 1)
+        backend = self.optuna.storages.journal.JournalFileBackend(str(journal))
         self.study = self.optuna.create_study(
             storage=self.optuna.storages.JournalStorage(backend),
             study_name=self.name,
@@ -134,7 +147,8 @@ class _Search:
         params, state, value = self._params(trial), self.optuna.trial.TrialState, math.inf
         for rung in self.rungs:
             if rung not in self.trials[number].intermediate_values:
-                error = self._error(params, self._epochs(rung), f"trial-{number}-{rung}")
+                name = f"trial-{number}-{rung}-{self.name}"
+                error = self._error(params, self._epochs(rung), name)
                 if error is None:
                     return  # the time is over
                 trial.report(error, rung)
@@ -196,7 +210,9 @@ class _Search:
         finally:
             left -= (time.monotonic() - begin) / 60
             self.study.set_user_attr("minutes", settings.budget_minutes - left)
-        shutil.rmtree(folder)
+        tf.compat.v1.summary.FileWriterCache.clear()  # which would keep its deleted files open
+        ended = folder.rename(self.folder / f".{name}.tmp")  # a part of it would be no run
+        shutil.rmtree(ended)
         return value if math.isfinite(value) else math.inf
 
     def report(self, best: Any) -> None:
