@@ -114,6 +114,9 @@ def shorter(data: bytes, share: float) -> bytes:
         (wav(MONO, size=0), "no samples"),
         (wav(MONO, rate=0), "broken audio file: "),
         (encoded(WAVEFORM, "AIFF")[:-9], "truncated: 9 bytes are missing"),
+        (encoded(WAVEFORM, "W64")[:-9], "truncated: 9 bytes are missing"),
+        (encoded(WAVEFORM, "RF64")[:-9], "truncated: 9 bytes are missing"),
+        (encoded(WAVEFORM, "AU")[:-9], "truncated: 9 bytes are missing"),
         (shorter(encoded(WAVEFORM, "FLAC"), 0.5), "broken audio file: "),
         (shorter(encoded(sine(440, RATE), "OGG", "VORBIS"), 0.5), "no samples|broken audio file"),
         (

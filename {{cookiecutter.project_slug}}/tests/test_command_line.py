@@ -269,6 +269,15 @@ def test_an_alias_in_a_file_is_named_as_it_is_here(sets):
     )
 
 
+def test_an_option_of_the_other_file_is_sent_there(sets):
+    (sets / "project.yaml").write_text("default:\n  learning_rate: 5\n", encoding="utf-8")
+    (sets / "hyperparameters.yaml").write_text("default:\n  command: 5\n", encoding="utf-8")
+    assert mistakes(root=sets) == (
+        "project.yaml:2, set default: there is no option learning_rate here: the other file has it",
+        "hyperparameters.yaml:2, set default: there is no option command",
+    )
+
+
 def test_an_option_of_before_is_named_as_it_is_now(sets):
     (sets / "project.yaml").write_text("default:\n  max_time: 5\n", encoding="utf-8")
     assert mistakes(root=sets) == (

@@ -467,7 +467,10 @@ def test_a_group_stays_in_one_dataset(samples, tmp_path):
         return Path(name).stem[-1]
 
     more = ("--validation_fraction", 0.3, "--group_by")
-    convert(samples / "train", tmp_path / "a", "train", *more, r"(\d)\.")
+    process = convert(samples / "train", tmp_path / "a", "train", *more, r"(\d)\.")
+    assert r"group_by: 10 groups by (\d)\." + "\n" in process.stdout
+    process = convert(samples / "train", tmp_path / "0", "train", *more, r"(0)\.")
+    assert "group_by: 1 group by (0)\\.; 84 of 96 files are in none" in process.stdout
     sides = sides_of(samples, tmp_path / "a", last_digit)
     assert len(sides) == 10
     assert {len(names) for names in sides.values()} == {1}

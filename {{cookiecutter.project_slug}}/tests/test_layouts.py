@@ -60,7 +60,7 @@ def test_no_labels_at_all(root):
 def test_a_table_of_files_and_labels(root, tmp_path):
     table = tmp_path / "labels.csv"
     table.write_text(
-        "label,file,more\n10,cat/1.jpg,x\n9,dog/1.jpg,\n9,dog/1.jpg,twice\n9,none.jpg,\n"
+        "label,file,more\n10,cat/1.jpg,x\n9,dog/1.jpg,,\n9 ,dog/1.jpg,twice\n9,none.jpg,\n"
         "9,../secret.jpg,\n9,/etc/passwd,\n",
         encoding="utf-8-sig",
     )
@@ -90,6 +90,8 @@ def test_a_table_of_files_and_labels(root, tmp_path):
         ("file,value\na,\n", "labels.csv, line 2: value is empty"),
         ("file,value\na,x\n", "labels.csv, line 2: x is not a finite number"),
         ("file,label\na,\n", "labels.csv, line 2: label is empty"),
+        ("file,label\na, \n", "labels.csv, line 2: label is empty"),
+        ("file,value\na,1,5\n", "labels.csv, line 2: a cell more than columns: 5 .quote a cell"),
         ("file,label\n,a\n", "labels.csv, line 2: file is empty"),
         ("file,label\ncat/1.jpg,a\ncat/1.jpg,b\n", "gives cat/1.jpg two labels"),
         (b"file,label\n\xff,a\n", "is not a CSV file in UTF-8"),
@@ -102,6 +104,12 @@ def test_a_table_that_cannot_be_used_is_one_line(root, tmp_path, content, messag
         (tmp_path / "labels.csv").write_bytes(data)
     with pytest.raises(UserError, match=message):
         list_files(root, labels=tmp_path / "labels.csv")
+
+
+def test_an_empty_column_of_groups_is_one_line(root, tmp_path):
+    (tmp_path / "labels.csv").write_text("file,label,speaker\ncat/1.jpg,a,\n")
+    with pytest.raises(UserError, match="^group_by: the column speaker is empty$"):
+        list_files(root, labels=tmp_path / "labels.csv", group_by="speaker")
 
 
 def test_links_are_followed_once_and_not_out_of_the_data_set(root, tmp_path):

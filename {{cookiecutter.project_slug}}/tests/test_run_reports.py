@@ -10,7 +10,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from conftest import events_of, make_run, summaries
+from conftest import events_of, make_run, quick_network, summaries
 from PIL import Image
 
 from library.report import read_curves
@@ -55,6 +55,32 @@ def test_a_report_of_other_data_keeps_the_last_one(evaluation, trained, capsys):
     assert json.loads((folder / "test/metrics.json").read_text())["data"] != metrics["data"]
     shutil.rmtree(folder / "test")
     (folder / "test-1").rename(folder / "test")
+
+
+def test_an_evaluation_says_what_is_not_as_in_the_training(evaluation, trained, capsys):
+    capsys.readouterr()
+    run_evaluation(trained)
+    assert "not as in the training" not in capsys.readouterr().out
+    changes = {"xentropy_label_smoothing": 0.3, "learning_rate": 0.5, "split": "validation"}
+    run_evaluation(trained.replace(**changes, validation_data=trained.settings.train_data))
+    (line,) = [each for each in capsys.readouterr().out.splitlines() if "training: " in each]
+    assert re.fullmatch(
+        r"not as in the training: xentropy_label_smoothing 0.3 \(was 0.1\), "
+        r"validation_data .*/train \(was .*/validation\)",
+        line,
+    )
+    card = (trained.settings.best_model_dir / "MODEL_CARD.md").read_text(encoding="utf-8")
+    assert "This is not the set that selected the checkpoint" in card
+    shutil.rmtree(trained.dir / "evaluation" / "validation")
+
+
+@pytest.mark.slow
+def test_a_training_on_the_validation_data_is_told(data, tmp_path, monkeypatch, capsys):
+    quick_network(monkeypatch)
+    options = {"train_epochs": 1, "train_batch_size": 8}
+    start_training(make_run(data, tmp_path, **options, validation_data=str(data / "train")))
+    printed = capsys.readouterr().out
+    assert "warning: validation_data is among the training data: it tells nothing" in printed
 
 
 def test_the_datasets_that_are_there_are_named(data, tmp_path):

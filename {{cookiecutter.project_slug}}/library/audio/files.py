@@ -83,11 +83,17 @@ class _Seekable(io.BufferedReader):
 
 
 def _missing_bytes(data: bytes) -> int:
-    """How many bytes a WAV or AIFF promises and does not have; libsndfile takes what there is.
+    """How many bytes a WAV, W64, AU or AIFF lacks; libsndfile takes what there is.
 
     Sources: Multimedia Programming Interface and Data Specifications 1.0, IBM and Microsoft 1991;
     Audio Interchange File Format 1.3, Apple 1989.
     """
+    wide = {b"RF64": (20, 8), b"riff": (16, 0)}.get(data[:4])  # RIFF of 64 bit: EBU 3306, Wave64
+    if wide:
+        size = int.from_bytes(data[wide[0] : wide[0] + 8], "little") + wide[1]
+        return 0 if size >= UNKNOWN_FRAMES else max(0, size - len(data))
+    if data[:4] == b".snd" and (size := int.from_bytes(data[8:12], "big")) < UNKNOWN_LENGTH:
+        return max(0, int.from_bytes(data[4:8], "big") + size - len(data))
     if data[:4] not in CHUNKED or data[8:12] not in (b"WAVE", b"AIFF", b"AIFC"):
         return 0
     order, samples = CHUNKED[data[:4]]

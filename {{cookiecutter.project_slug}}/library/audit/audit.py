@@ -65,6 +65,8 @@ def audit_labels(run: Run) -> None:
         _write_page(folder / "audit.html", resolved, files, names, found, issues, suspects)
     print(f"{counted(len(suspects), 'suspicious labels')} among {len(names):,} examples")
     print(f"wrote suspects.csv, scores.csv and audit.html to {shown_path(folder)}")
+    if not len(suspects):
+        return
     table = shown_path(folder / "suspects.csv")
     print(f"next: look at audit.html, delete from {table} what is right, and convert again")
     print(f"      with --leave_out {table} or --relabel {table}")

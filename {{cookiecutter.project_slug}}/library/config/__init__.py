@@ -6,7 +6,7 @@ from library.util import lazy
 
 if TYPE_CHECKING:
     from library.config.command_line import CommandLine, parse_command_line
-    from library.config.hyperparameters import TrainingHyperparameters
+    from library.config.hyperparameters import OptimizerHyperparameters, TrainingHyperparameters
     from library.config.options import PATHS, REQUIRED, URL, Location, Option, architecture
     from library.config.options import option, options_of, plain, word_of
     from library.config.parser import Parser, Resolved

@@ -114,6 +114,6 @@ def _new_run(parser: Parser, command: str, settings: Resolved) -> Resolved:
     if settings.values["model_dir"]:
         parser.add_error("--new: model_dir is given, which does not follow from the name of a run")
     parser.flags["run"] = settings.options.next_run
-    if not parser.flags["print_config"]:
+    if not (parser.errors or parser.flags["print_config"]):
         print(f"new run: {parser.flags['run']}")
     return parser.resolve(Settings, parser.flags["project_file"], parser.flags["config_set"])

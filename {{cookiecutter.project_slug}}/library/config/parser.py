@@ -65,7 +65,7 @@ class Parser(argparse.ArgumentParser):
         layout = functools.partial(argparse.RawDescriptionHelpFormatter, max_help_position=30)
         super().__init__(description=description, allow_abbrev=False, formatter_class=layout)
         self._negative_number_matcher = re.compile(r"-\.?[0-9]")  # argparse's knows no -1e-3
-        self.root = Path(root).absolute()
+        self.root, self.classes = Path(root).absolute(), classes
         self.flags: dict[str, Any] = {}
         self.errors: dict[str, None] = {}
         self.aliases: dict[str, str] = {}  # what some words are called here, for errors
@@ -148,7 +148,9 @@ class Parser(argparse.ArgumentParser):
         for name, text, origin in entries:
             try:
                 if name not in options:
-                    raise ValueError(f"there is no option {name}{self._near(name, options)}")
+                    other = any(name in options_of(each) for each in self.classes)
+                    near = " here: the other file has it" if other else self._near(name, options)
+                    raise ValueError(f"there is no option {name}{near}")
                 values[name], found.origins[name] = options[name].value(text, self.root), origin
             except ValueError as error:
                 right = False

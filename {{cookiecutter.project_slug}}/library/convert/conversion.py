@@ -108,6 +108,10 @@ def _convert(options: ConvertOptions, shard_options: Any, modality: Modality) ->
             print(f"the classes are those of {options.card_of_classes}")
         elif options.may_differ and listing.target.label != "none":
             print(f"its labels are not those of {options.card_of_classes}: a dataset of its own")
+    if keys := listing.keys:
+        groups = f"{counted(len({*keys} - {''}), 'groups')} by {options.group_by}"
+        none = f"; {keys.count('')} of {len(keys)} files are in none" * ("" in keys)
+        print(f"group_by: {groups}{none}")
     if options.fraction and options.validation_fraction is None:
         print(f"{100 * options.fraction:g} % of the {modality.UNIT} are kept for {VALIDATION}")
 

@@ -66,7 +66,7 @@ def finish(plan: Plan, jobs: Mapping[str, Sequence[ShardJob]]) -> None:
     os.replace(partial, options.hidden("complete"))
     put_in_place(options)
     for name, card in cards.items():
-        _describe(f"{options.place}/{name}", card, plan.modality.UNIT)
+        _describe(f"{options.place}/{name}", card, plan.modality.UNIT, used[name])
 
 
 def put_in_place(options: ConvertOptions) -> None:
@@ -108,6 +108,8 @@ def _report_rejected(plan: Plan, jobs: Sequence[ShardJob]) -> None:
     if len(rejected) > options.max_rejected * total:
         top = collections.Counter(reason for _, reason in rejected).most_common(3)
         reasons = ", ".join(f"{count} {reason}" for reason, count in top)
+        if others := len(rejected) - sum(count for _, count in top):
+            reasons += f", {others} others"
         raise UserError(
             f"max_rejected: {len(rejected)} of {counted(total, 'files')} rejected, above the "
             f"limit of {100 * options.max_rejected:g} % ({reasons}): see {table}"
@@ -116,13 +118,14 @@ def _report_rejected(plan: Plan, jobs: Sequence[ShardJob]) -> None:
         print(f"{counted(len(rejected), f'rejected {plan.modality.UNIT}')}: see {table}")
 
 
-def _describe(path: str, card: Card, unit: str) -> None:
+def _describe(path: str, card: Card, unit: str, used: Files) -> None:
     """Say what a dataset holds."""
     some = ", ".join(f"{name} {count}" for name, count in [*card.examples_per_class.items()][:MOST])
     more = f" and {len(card.classes) - MOST} more" if len(card.classes) > MOST else ""
     what = f" of {counted(len(card.classes), 'classes')}" if card.classes else ""
     if card.label == "value":
-        what = f" with values: mean {card.value_mean:.4g}, standard deviation {card.value_std:.4g}"
+        values = np.array([file.label for file in used])  # the card has those of training data
+        what = f" with values: mean {values.mean():.4g}, standard deviation {values.std():.4g}"
     print(f"{path}: {counted(card.num_examples, unit)}{what}")
     if card.classes:
         print(f"  {some}{more}")

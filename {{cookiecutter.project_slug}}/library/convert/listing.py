@@ -152,6 +152,8 @@ def list_files(
 def _keys(names: Sequence[str], group_by: str, column: dict[str, str] | None) -> list[str]:
     """What keeps files together: of each one its value in the column, or what the pattern finds."""
     if column is not None:
+        if not any(column[name] for name in names):
+            raise UserError(f"group_by: the column {group_by} is empty")
         return [sys.intern(column[name]) for name in names]
     try:
         pattern = re.compile(group_by)
@@ -200,9 +202,10 @@ def _class_folders(root: Path, rejected: dict[str, str]) -> set[str]:
     """The classes: the folders in `root`, but for links that lead out of it."""
     names = {path.name for path in _folders(root)} - rejected.keys()
     if not names:
+        instead = "--follow_links" if LINK_OUT in rejected.values() else "their parent folder"
         raise UserError(
-            f"dataset_dir: {root} contains no class folders; give their parent folder, or --labels "
-            "with a CSV file, or --unlabeled"
+            f"dataset_dir: {root} contains no class folders; give {instead}, or --labels with a "
+            "CSV file, or --unlabeled"
         )
     if foreign := [name for name in names if name.encode(errors="replace").decode() != name]:
         raise UserError(f"dataset_dir: the name of {ascii(str(root / foreign[0]))} is not in UTF-8")
@@ -228,8 +231,13 @@ def _read_csv(
             (kind,) = kinds
             for row in reader:
                 name, place = row["file"] or "", f"labels: {table}, line {reader.line_num}"
+                if more := [cell for cell in row.get(None) or () if cell]:
+                    raise UserError(
+                        f"{place}: a cell more than columns: {more[0]} (quote a cell that has a "
+                        "comma; classes are separated by ;)"
+                    )
                 for column in ("file", kind):
-                    if not row[column] and column != "labels":
+                    if not (row[column] or "").strip() and column != "labels":
                         raise UserError(f"{place}: {column} is empty")
                 label = _parse(kind, row[kind] or "", place)
                 name = PurePosixPath(name.replace(os.sep, "/")).as_posix()
@@ -246,7 +254,7 @@ def _read_csv(
 
 def _parse(kind: str, text: str, place: str) -> Given:
     if kind == "label":
-        return (text,) if text else ()
+        return (text.strip(),)
     if kind == "labels":
         return tuple(sorted({name.strip() for name in text.split(";")} - {""}))
     try:

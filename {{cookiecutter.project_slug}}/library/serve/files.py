@@ -108,7 +108,7 @@ class InputFiles:
             with self._budget.taken(size), open(file, "rb") as opened:
                 return file, self.canonicalize(opened.read(MAX_MB * 10**6)), ""
         except (BadFileError, OSError) as error:
-            return file, b"", str(error)
+            return file, b"", getattr(error, "strerror", None) or str(error)
 
     def rows(
         self, batches: Iterable[Mapping[str, np.ndarray]], row_of: Callable[[dict[str, Any]], Row]

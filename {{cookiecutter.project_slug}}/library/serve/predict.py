@@ -52,7 +52,7 @@ def predict_files(run: Run) -> None:
         )
     stream = sys.stderr if output == STDIO else sys.stdout
     done = counted(files.count - files.failed, "predictions")
-    print(f"wrote {done} to {output}", file=stream)
+    print(f"wrote {done} to {'standard output' if output == STDIO else output}", file=stream)
     if files.failed:
         total = counted(files.count, "files")
         print(f"{files.failed} of {total} could not be used: see the `error` column", file=stream)

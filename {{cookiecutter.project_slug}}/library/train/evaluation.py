@@ -6,7 +6,9 @@ import json
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Any
 
+from library.config import OptimizerHyperparameters, options_of, word_of
 from library.report import EXAMPLES, StatsHook, read_curves, write_report
 from library.train import run_record
 from library.train.errors import translate_errors
@@ -34,6 +36,8 @@ def run_evaluation(run: Run) -> Path:
     check_folder("run", folder)
     check_folder("model_dir", run.settings.model_dir / f"eval_{split}")  # for TensorBoard
     options = run_record.last_options(run.settings.model_dir)
+    if others := _differences(run, options, field, checkpoint):
+        print(f"not as in the training: {', '.join(others)}")
     with tempfile.TemporaryFile("w+", -1, "utf-8", errors="surrogateescape", newline="") as table:
         hook = StatsHook(run.head, table)
         with translate_errors(run, path):
@@ -96,6 +100,28 @@ def _place(run: Run) -> tuple[str, str, Path]:
     """The split, the option that names its dataset, and the folder of the evaluation."""
     split = run.settings.split or "test"
     return split, f"{split}_data", run.dir / "evaluation" / split
+
+
+def _differences(run: Run, options: dict[str, Any], field: str, checkpoint: str) -> list[str]:
+    """What metrics may depend on that is not as in the last start, which had these options.
+
+    An optimizer changes no metric; an architecture is that of the checkpoint.
+    """
+    cls: Any = type(run.hyperparameters)
+    values = run_record.options_used(run.hyperparameters)
+    now = {
+        name: values[name]
+        for name, option in options_of(cls).items()
+        if not (option.rule["defines_architecture"] or option.group is OptimizerHyperparameters)
+    }
+    if field == "validation_data":
+        now[field] = run_record.options_used(run.settings)[field]
+    return [
+        f"{name} {word_of(value)} (was {word_of(options[name])})"
+        for name, value in now.items()
+        if options.get(name, value) != value
+        and Path(checkpoint).parent in (run.settings.model_dir, run.settings.best_model_dir)
+    ]
 
 
 def _measured_with(run: Run, checkpoint: str) -> dict[str, str]:

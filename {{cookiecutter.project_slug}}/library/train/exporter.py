@@ -230,6 +230,6 @@ def find_checkpoint(
         return checkpoint
     if model in ("best", "latest"):
         raise UserError(f"{option}: there is no checkpoint in {folder}: train first")
-    raise UserError(
-        f"{option}: there is no checkpoint {model} (allowed: latest, best, or the path of one)"
-    )
+    words = "latest, best, or " if option == "model" else ""
+    allowed = f"{words}the path of one, or of its folder, as runs/NAME/best"
+    raise UserError(f"{option}: there is no checkpoint {model} (allowed: {allowed})")

@@ -33,7 +33,7 @@ from library.train.plan import Plan, check_batch, description
 from library.train.progress import ProgressHook
 from library.train.run import Run
 from library.train.warm_start import WarmStart
-from library.util import StatusLine, check_folder, locked, remove_leftovers
+from library.util import StatusLine, check_folder, counted, locked, remove_leftovers
 
 
 def start_training(run: Run) -> None:
@@ -210,6 +210,10 @@ class _Training:
             record = run_record.describe(
                 settings, run.hyperparameters, step=self.plan.step, examples=self.plan.examples
             )
+            sums = [record["data"].get(name) for name in ("validation_data", "train_data")]
+            others = [run_record.card_checksum(path) for path in settings.extra_data]
+            if sums[0] in [sums[1], *others]:
+                print("warning: validation_data is among the training data: it tells nothing")
             for change in run_record.append(settings.model_dir, record):
                 print(f"changed since the last start: {change}")
             run.model.save(settings.model_dir)
@@ -229,7 +233,7 @@ class _Training:
     def _print_end(self) -> None:
         settings = self.run.settings
         if self.early_stop.due:
-            evaluations = f"{settings.early_stopping_evals} evaluations"
+            evaluations = counted(settings.early_stopping_evals or 0, "evaluations")
             print(f"stopped early: {evaluations} without a better {self.exporter.metric}")
         if best := read_best(settings.best_model_dir):
             where = f"step {best['step']}, in {settings.best_model_dir}"
