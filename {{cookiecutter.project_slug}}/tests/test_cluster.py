@@ -195,7 +195,10 @@ def test_a_cluster_does_not_overfit(data, monkeypatch, tmp_path):
 
 def test_any_way_to_write_an_address_is_tried():
     with socket.socket(socket.AF_INET6) as server:
-        server.bind(("::1", 0))
+        try:
+            server.bind(("::1", 0))
+        except OSError:  # as in many containers
+            pytest.skip("there is no IPv6 here")
         server.listen(1)
         wait_until_there({"ps 0": f"[::1]:{server.getsockname()[1]}"}, secs=0)
     with pytest.raises(RunError, match="ps 0"):

@@ -224,9 +224,8 @@ class Settings(
                 object.__setattr__(self, name, PROJECT / "runs" / self.run / folder)
         stream = self.shuffle == "stream"
         mistakes: dict[str, Any] = {
-            f"run: {self.run or 'nothing'} is not a name of letters, digits, '.', '-' and '_'": (
-                not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]*", self.run)
-            ),
+            f"run: {self.run or 'nothing'} is not a name of letters, digits, '.', '-' and '_', the "
+            "first no '.' or '-'": not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]*", self.run),
             f"epochs_between_evals: {self.epochs_between_evals:g} is above train_epochs, "
             f"{self.train_epochs:g}: there would be no evaluation": (
                 self.epochs_between_evals > self.train_epochs

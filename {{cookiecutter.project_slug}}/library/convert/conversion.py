@@ -89,7 +89,10 @@ def _convert(options: ConvertOptions, shard_options: Any, modality: Modality) ->
     """Convert, while no other process writes the same dataset."""
     if options.hidden("complete").exists():  # it was stopped while the files were moved
         if options.shards:  # which takes no lock, and another process may move them at this moment
-            raise UserError(f"shards: all of {options.place}/{options.name} are written")
+            raise UserError(
+                f"shards: all of {options.place}/{options.name} are written; --finalize puts them "
+                "in their place, if no other process does"
+            )
         put_in_place(options)
     card = Card.load(options.card_of_classes) if options.card_of_classes else None
     known = card.target if card else None

@@ -231,7 +231,7 @@ def _read_csv(
             (kind,) = kinds
             for row in reader:
                 name, place = row["file"] or "", f"labels: {table}, line {reader.line_num}"
-                if more := [cell for cell in row.get(None) or () if cell]:
+                if more := [cell for cell in row.get(None) or () if cell.strip()]:
                     raise UserError(
                         f"{place}: a cell more than columns: {more[0]} (quote a cell that has a "
                         "comma; classes are separated by ;)"

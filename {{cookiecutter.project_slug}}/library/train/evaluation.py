@@ -36,7 +36,8 @@ def run_evaluation(run: Run) -> Path:
     check_folder("run", folder)
     check_folder("model_dir", run.settings.model_dir / f"eval_{split}")  # for TensorBoard
     options = run_record.last_options(run.settings.model_dir)
-    if others := _differences(run, options, field, checkpoint):
+    own = Path(checkpoint).parent in (run.settings.model_dir, run.settings.best_model_dir)
+    if own and (others := _differences(run, options, field)):
         print(f"not as in the training: {', '.join(others)}")
     with tempfile.TemporaryFile("w+", -1, "utf-8", errors="surrogateescape", newline="") as table:
         hook = StatsHook(run.head, table)
@@ -75,7 +76,7 @@ def run_evaluation(run: Run) -> Path:
         settings=options,
         best_step=(read_best(run.settings.best_model_dir) or {}).get("step"),
     )
-    if Path(checkpoint).parent in (run.settings.model_dir, run.settings.best_model_dir):
+    if own:
         write_text(Path(checkpoint).with_name(HUB_CARD), hub_card(run, checkpoint))
     print(f"wrote metrics.json, report.html and its parts to {folder}")
     return folder
@@ -102,8 +103,8 @@ def _place(run: Run) -> tuple[str, str, Path]:
     return split, f"{split}_data", run.dir / "evaluation" / split
 
 
-def _differences(run: Run, options: dict[str, Any], field: str, checkpoint: str) -> list[str]:
-    """What metrics may depend on that is not as in the last start, which had these options.
+def _differences(run: Run, options: dict[str, Any], field: str) -> list[str]:
+    """What is not as in the last start, which had these options.
 
     An optimizer changes no metric; an architecture is that of the checkpoint.
     """
@@ -120,7 +121,6 @@ def _differences(run: Run, options: dict[str, Any], field: str, checkpoint: str)
         f"{name} {word_of(value)} (was {word_of(options[name])})"
         for name, value in now.items()
         if options.get(name, value) != value
-        and Path(checkpoint).parent in (run.settings.model_dir, run.settings.best_model_dir)
     ]
 
 

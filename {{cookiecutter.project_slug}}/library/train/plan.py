@@ -107,7 +107,9 @@ def check_batch(run: "Run") -> None:
             "leave them out": cluster.has_servers and params.network == "efficientnet_lite0",
             f"network: hub: {without_servers} do not save the averages of a module's batch norm: "
             "use parameter servers": cluster.all_reduce and params.network == "hub",
-            "overfit: needs one process, without TF_CONFIG": cluster.addresses and settings.overfit,
+            "overfit: needs one process, without TF_CONFIG": (
+                sum(map(len, cluster.addresses.values())) > 1 and settings.overfit
+            ),
             f"max_minutes: {same_step}": cluster.all_reduce and settings.max_minutes,
             f"early_stopping_evals: {same_step}": (
                 cluster.all_reduce and settings.early_stopping_evals

@@ -133,8 +133,10 @@ def load(folder: Path) -> list[dict[str, Any]]:
 
 def last_options(folder: Path) -> dict[str, Any]:
     """The settings and hyperparameters of the last start; none where there was none."""
-    records = load(folder)
-    return {**records[-1]["settings"], **records[-1]["hyperparameters"]} if records else {}
+    for record in load(folder)[-1:]:
+        options = {**record["settings"], **record["hyperparameters"]}
+        return {name: _portable(value) for name, value in options.items()}  # older ones are not
+    return {}
 
 
 def examples_before(folder: Path, step: int, batch_size: int) -> int:

@@ -210,9 +210,8 @@ class _Training:
             record = run_record.describe(
                 settings, run.hyperparameters, step=self.plan.step, examples=self.plan.examples
             )
-            sums = [record["data"].get(name) for name in ("validation_data", "train_data")]
-            others = [run_record.card_checksum(path) for path in settings.extra_data]
-            if sums[0] in [sums[1], *others]:
+            others = {**record["data"]}
+            if others.pop("validation_data") in others.values():
                 print("warning: validation_data is among the training data: it tells nothing")
             for change in run_record.append(settings.model_dir, record):
                 print(f"changed since the last start: {change}")
