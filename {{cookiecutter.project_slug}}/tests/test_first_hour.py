@@ -165,6 +165,6 @@ def test_names_from_standard_input_give_rows_on_standard_output(shown, project, 
     assert list(rows[0]) == ["file", "class", "probability", "error", "class 2", "probability 2"]
     assert float(rows[0]["probability"]) >= float(rows[0]["probability 2"]) > 0
     assert (
-        f"wrote 5 predictions to -\n{sum(failed)} of {len(names)} files could not be"
+        f"wrote 5 predictions to standard output\n{sum(failed)} of {len(names)} files could not be"
         in process.stderr
     )
