@@ -95,7 +95,7 @@ def test_every_example_comes_once_an_epoch_with_its_key(many, source):
 @pytest.mark.parametrize("source", SOURCES)
 def test_a_source_starts_anywhere(many, source):
     whole = list(source(many, 0)[0].take(100).as_numpy_iterator())
-    for start in (1, 7, 39, 40, 65):
+    for start in (7, 39, 40, 65):
         rest = list(source(many, start)[0].take(100 - start).as_numpy_iterator())
         assert rest == whole[start:], start
 

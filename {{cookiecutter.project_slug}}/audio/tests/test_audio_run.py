@@ -129,8 +129,9 @@ def test_the_export_gives_what_prediction_gives(trained, samples, tmp_path):
         serve(tf.constant([other.read_bytes()]))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_network")
-@pytest.mark.parametrize("task", ["labels", pytest.param("value", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("task", ["labels", "value"])
 def test_the_labels_alone_choose_the_head(task, tmp_path, capsys):
     """Trained from a cache, evaluated and predicted, windows of a clip averaged."""
     folder, cells = tmp_path / "in", {"labels": "f1_micro", "value": "mean_absolute_error"}
@@ -264,6 +265,7 @@ def test_hyperparameters_that_contradict_each_other_are_one_line(options, messag
         Hyperparameters(**{**small_options(), **options})
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_network")
 def test_the_model_has_the_rate_of_its_data_unless_it_is_given(fresh, samples, tmp_path):
     """The archive's rate, 0.475 of it as the highest frequency; checkpoint and export keep them."""
