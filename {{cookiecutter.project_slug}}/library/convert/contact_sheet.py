@@ -14,7 +14,6 @@ from library.convert.jobs import read_whole
 from library.convert.listing import FileListing, LabeledFile
 from library.convert.options import VALIDATION, ConvertOptions
 from library.data import Modality
-from library.report import render
 from library.util import BadFileError, counted, replacing
 
 T = TypeVar("T")
@@ -28,6 +27,8 @@ QUANTILES = {"smallest": 0.0, "5 %": 0.05, "median": 0.5, "95 %": 0.95, "largest
 
 def write_contact_sheet(options: ConvertOptions, listing: FileListing, modality: Modality) -> None:
     """Write <name>.contact_sheet.html beside a finished dataset, from the files as they are."""
+    from library.report import render  # not at the start of each conversion: Jinja2 takes its time
+
     tables = {what: f"{options.name}.{what}.csv" for what in ("rejected", "duplicates")}
     rejected, duplicates = (_rows(options.folder / table) for table in tables.values())
     for row in duplicates:
